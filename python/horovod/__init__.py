@@ -1,8 +1,8 @@
 """Horovod: data-parallel training on any number of processes.
 
-``import horovod as hvd`` offers the collectives for NumPy arrays and all that NumPy can read, such as eager
-arrays of JAX and TensorFlow; results are NumPy arrays, or, in place, the arrays that were passed. The
-frameworks have packages of their own, e.g. ``import horovod.torch as hvd``.
+``import horovod as hvd`` offers the collectives for NumPy arrays and for all arrays that NumPy can read, such
+as eager arrays of JAX and TensorFlow. Results are NumPy arrays or, in place, the arrays that were passed.
+Each framework has a package of its own, e.g. ``import horovod.torch as hvd``.
 """
 
 from __future__ import annotations

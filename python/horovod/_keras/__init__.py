@@ -1,4 +1,4 @@
-"""What other libraries import of Horovod's common part of its two packages for Keras."""
+"""The names that other libraries import from here. Modules of this folder serve both packages for Keras."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def create_distributed_optimizer(
 
 
 def _functions_of(backend: Any) -> Any:
-    """The package for a module of Keras, or of ``tf.keras`` where that is another Keras."""
+    """Returns our package for a module of Keras, or of ``tf.keras`` if that is another Keras."""
     own = backend.__name__.partition(".")[0] == "keras"
     return importlib.import_module("horovod.keras" if own else "horovod.tensorflow.keras")
 
@@ -66,7 +66,7 @@ def allreduce(
     op: int | None = None,
     compression: type[Compressor] = NoneCompressor,
 ) -> Any:
-    """``horovod.keras.allreduce`` on the back end of a Keras, as the next three."""
+    """``horovod.keras.allreduce`` on the back end of a Keras, like the next three functions."""
     how = (prescale_factor, postscale_factor, op, compression)
     return _functions_of(backend).allreduce(value, name, average, *how)
 
@@ -91,7 +91,7 @@ def load_model(
     custom_optimizers: Sequence[type] | None,
     custom_objects: dict[str, Any] | None,
 ) -> Any:
-    """A saved model with a wrapped optimizer; ``wrap_optimizer`` returns a wrapping constructor for a class.
+    """Loads a model and wraps its optimizer; ``wrap_optimizer`` returns a wrapping constructor for a class.
 
     ``optimizer_modules`` has no meaning: Keras finds its own optimizers.
     """

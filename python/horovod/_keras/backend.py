@@ -1,4 +1,4 @@
-"""The back end that Keras has been set to, and the package of ours that serves it."""
+"""The back end that Keras has been set to, and our package that serves it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if BACKEND == "jax":
 
 
 class _OneCall(DenseTensors[Any]):
-    """JAX's arrays: XLA runs collectives in any order, so all of a step's gradients are one."""
+    """JAX's arrays: XLA runs collectives in any order, so all gradients of a step are one operation."""
 
     def reduce(
         self, groups: Sequence[Sequence[Any]], names: Sequence[str], rules: Rules

@@ -1,7 +1,7 @@
 """Callbacks for ``fit``: equal weights at the start, metrics of all ranks, learning rates that fit them.
 
-Each becomes one of Keras 2 or 3 with Keras's own class as its second base. Other libraries derive from the
-classes whose name ends in Impl, and pass Keras's back end first, which has no meaning here.
+Each becomes a callback of Keras 2 or 3 with Keras's own class as its second base. Other libraries derive from
+the classes whose name ends in Impl, and pass Keras's back end first, which has no meaning here.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from horovod.common.basics import Min, size
 
 
 class _Callback:
-    """What Keras's own has."""
+    """The attributes that Keras's own class sets."""
 
     model: Any
     params: dict[str, Any]
 
 
 class BroadcastGlobalVariablesCallbackImpl(_Callback):
-    """Gives the root's weights and optimizer state to all ranks when training begins.
+    """Gives the root's weights and optimizer state to all ranks when training starts.
 
-    A model that has no weights yet on some rank gets them after the first batch.
+    If the model has no weights yet on some rank, all ranks get them after the first batch.
 
     Args:
         root_rank: the rank that has initialised the model or loaded it.
-        device: without meaning; accepted for compatibility.
-        local_variables: those that every rank has for itself.
+        device: accepted for compatibility; it has no meaning.
+        local_variables: the variables that every rank keeps for itself.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class MetricAverageCallbackImpl(_Callback):
     """Averages the metrics of an epoch over all ranks, which must have the same ones.
 
     Arrays, such as the score of each class, are averaged element by element, also in lists and mappings.
-    It stands before the callbacks that use them, such as ReduceLROnPlateau or TensorBoard.
+    List it before the callbacks that use the metrics, such as ReduceLROnPlateau or TensorBoard.
     """
 
     def __init__(self, backend: Any, device: str = "") -> None:
@@ -89,11 +89,11 @@ class LearningRateScheduleCallbackImpl(_Callback):
         initial_lr: the learning rate at the start.
         multiplier: a function of the epoch, which has a fraction unless ``staircase``, or a number m, which
             means m to the power of the epochs since ``start_epoch``.
-        start_epoch: the first epoch in which it acts.
-        end_epoch: the first in which it does not any more; None: it always does.
-        staircase: acts at the first batch of an epoch only, else at every batch.
-        momentum_correction: where the learning rate is part of the momentum, as in SGD, scales that, too.
-        steps_per_epoch: batches an epoch; None: as ``fit`` says.
+        start_epoch: the first epoch in which the callback acts.
+        end_epoch: the first epoch in which it no longer acts; None: there is none.
+        staircase: acts at the first batch of an epoch only, otherwise at every batch.
+        momentum_correction: also scales the momentum if the learning rate is part of it, as in SGD.
+        steps_per_epoch: batches an epoch; None: the number that ``fit`` reports.
 
     Raises:
         ValueError: ``initial_lr`` is missing, or the number of batches is unknown.
@@ -143,14 +143,14 @@ class LearningRateScheduleCallbackImpl(_Callback):
         optimizer = self.model.optimizer
         before = float(optimizer.learning_rate)
         optimizer.learning_rate = rate
-        # The sum of past steps holds the old rate, by which they were multiplied.
+        # The sum of past steps contains the old rate, by which they were multiplied.
         inner = getattr(optimizer, "inner_optimizer", optimizer)
         if self.momentum_correction and before and before != rate and getattr(inner, "momentum", 0):
             for momentum in self._momenta(inner):
                 momentum.assign(momentum * (rate / before))
 
     def _momenta(self, optimizer: Any) -> list[Any]:
-        """SGD's and RMSprop's sums of past steps, as far as there are any yet."""
+        """Returns SGD's or RMSprop's sums of past steps; none before the first step."""
         found: Any
         if hasattr(optimizer, "get_slot"):  # a legacy one of Keras 2
             known = "momentum" in optimizer.get_slot_names()
@@ -167,13 +167,14 @@ class LearningRateScheduleCallbackImpl(_Callback):
 class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
     """Raises the learning rate batch by batch from that of one process to the initial one.
 
-    From ``initial_lr / size`` it grows by the same amount in every batch, so that many ranks' large batches
-    do no harm at the start (Goyal et al., 2017).
+    It grows from ``initial_lr / size`` by the same amount in every batch, so that the large batches of many
+    ranks do no harm at the start (Goyal et al., 2017).
 
     Args:
-        initial_lr: the learning rate after it, scaled by the number of ranks.
-        warmup_epochs: how many epochs it takes.
-        momentum_correction: as for ``LearningRateScheduleCallback``, like ``steps_per_epoch``.
+        initial_lr: the learning rate after the warmup, scaled by the number of ranks.
+        warmup_epochs: the number of epochs of the warmup.
+        momentum_correction: as for ``LearningRateScheduleCallback``.
+        steps_per_epoch: as for ``LearningRateScheduleCallback``.
         verbose: more than 0: prints a line at the end.
     """
 
@@ -209,7 +210,7 @@ class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
 
 
 class BroadcastGlobalVariablesCallback(BroadcastGlobalVariablesCallbackImpl):
-    """The same without ``backend``, as those below."""
+    """The same without ``backend``, like the three classes below."""
 
     def __init__(
         self, root_rank: int, device: str = "", local_variables: Sequence[Any] | None = None
@@ -254,7 +255,7 @@ class LearningRateWarmupCallback(LearningRateWarmupCallbackImpl):
 class BestModelCheckpoint:
     """Saves the best model so far into ``filepath``, an attribute that is set later.
 
-    Give it to one rank, after a MetricAverageCallback on all.
+    Pass it to ``fit`` on one rank, after a MetricAverageCallback on all ranks.
     """
 
     def __init__(

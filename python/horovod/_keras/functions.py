@@ -17,7 +17,7 @@ from horovod.framework.compression import Compressor, NoneCompressor
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
-    """Gives the root's values to variables of Keras, the same ones on all ranks; not traced.
+    """Gives the root's values to variables of Keras, which are the same on all ranks; it can't be traced.
 
     Raises:
         HorovodInternalError: the ranks' variables differ in number, shape or type; none has changed.
@@ -38,10 +38,10 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
 
 
 def broadcast_global_variables(root_rank: int) -> None:
-    """Refused: there are no global variables where TensorFlow runs eagerly, nor in Keras 3.
+    """Raises an error: there are no global variables if TensorFlow runs eagerly, and none in Keras 3.
 
     Raises:
-        RuntimeError: always; it names what to use.
+        RuntimeError: always; it names the functions to use.
     """
     raise RuntimeError(
         "broadcast_global_variables: there are no global variables; give fit the callback "
@@ -56,7 +56,7 @@ def load_model(
     custom_optimizers: Sequence[type] | None,
     custom_objects: dict[str, Any] | None,
 ) -> Any:
-    """A saved model with its optimizer."""
+    """Loads a model with its optimizer."""
     known = {kind.__name__: kind for kind in custom_optimizers or ()} | (custom_objects or {})
     model = keras.models.load_model(filepath, custom_objects=known)
     if getattr(model, "optimizer", None) is None:
@@ -65,12 +65,12 @@ def load_model(
 
 
 class Functions:
-    """Those that depend on Keras's version or back end.
+    """The functions that depend on Keras's version or back end.
 
     Args:
         keras: the module.
-        framework: the package of ours for its back end.
-        tensor_of: makes a tensor of the back end of a number, an array, a tensor or a variable.
+        framework: our package for its back end.
+        tensor_of: converts a number, an array, a tensor or a variable to a tensor of the back end.
     """
 
     def __init__(self, keras: Any, framework: Any, tensor_of: Callable[[Any], Any]) -> None:
@@ -86,16 +86,16 @@ class Functions:
         op: int | None = None,
         compression: type[Compressor] = NoneCompressor,
     ) -> Any:
-        """The reduction of a value over all ranks, as a tensor of the back end.
+        """Reduces a value over all ranks, and returns a tensor of the back end.
 
         Args:
             value: a number, an array, a tensor or a variable; the same shape and type on all ranks.
             name: equal on all ranks.
-            average: the old way to say ``op=Average`` (True) or ``op=Sum`` (False).
+            average: the old form of ``op=Average`` (True) or ``op=Sum`` (False).
             prescale_factor: the value is multiplied by it before the reduction.
             postscale_factor: the result is multiplied by it.
             op: Average (the default), Sum, Min, Max, Product or Adasum.
-            compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
+            compression: ``Compression.fp16``, or a class of your own, makes messages smaller.
         """
         return self.framework.allreduce(
             self.tensor_of(value),
@@ -107,15 +107,15 @@ class Functions:
         )
 
     def allgather(self, value: Any, name: str | None = None) -> Any:
-        """The ranks' values joined along the first dimension, which may differ by rank, but not with JAX."""
+        """Joins the ranks' values along the first dimension, which may differ by rank except with JAX."""
         return self.framework.allgather(self.tensor_of(value), name=name)
 
     def broadcast(self, value: Any, root_rank: int, name: str | None = None) -> Any:
-        """The root's value; shape and type are the same on all ranks."""
+        """Returns the root's value; shape and type are the same on all ranks."""
         return self.framework.broadcast(self.tensor_of(value), root_rank, name=name)
 
     def reducescatter(self, value: Any, name: str | None = None, op: int = Average) -> Any:
-        """The sum or average of the ranks' values, of which every rank keeps its rows."""
+        """Sums or averages the ranks' values; every rank keeps its rows of the result."""
         return self.framework.reducescatter(self.tensor_of(value), name=name, op=op)
 
     def load_model(
@@ -126,14 +126,14 @@ class Functions:
         compression: type[Compressor] = NoneCompressor,
         legacy_opts: bool = False,
     ) -> Any:
-        """A saved model with its optimizer, which becomes a DistributedOptimizer.
+        """Loads a model with its optimizer, which becomes a DistributedOptimizer.
 
         Args:
-            filepath: what ``keras.models.load_model`` takes; read by every rank.
+            filepath: as for ``keras.models.load_model``; every rank reads it.
             custom_optimizers: classes of optimizers that Keras does not know.
-            custom_objects: what else it does not know, by name.
+            custom_objects: other objects that Keras does not know, by name.
             compression: as for ``DistributedOptimizer``.
-            legacy_opts: accepted for compatibility, in Keras 2: the file says whether it has a legacy one.
+            legacy_opts: accepted for compatibility in Keras 2: the file says whether its optimizer is legacy.
 
         Raises:
             ValueError: ``legacy_opts`` in Keras 3, or the model was saved without an optimizer.

@@ -28,7 +28,7 @@ def _checked(step: Callable[..., Any], check: Check) -> Callable[..., Any]:
 
 
 def _check_steps(kind: Any, name: str, check: Check) -> None:
-    """Lets the function that ``make_<name>`` sets check before every step."""
+    """Makes the function that ``make_<name>`` sets check the arrays before every step."""
     make = getattr(kind, f"make_{name}")
 
     @functools.wraps(make)
@@ -43,7 +43,7 @@ def _check_steps(kind: Any, name: str, check: Check) -> None:
 
 
 def _check_last_step(kind: Any, check: Check) -> None:
-    """Keras hands the state to its variables after the last step, and then reads what it logs."""
+    """Checks the last step after Keras has copied the state to its variables and before it logs values."""
     synchronize = kind.jax_state_sync
 
     @functools.wraps(synchronize)

@@ -1,7 +1,8 @@
-"""What becomes of the optimizers of Keras 2 in DistributedOptimizer.
+"""The members that DistributedOptimizer adds to the optimizers of Keras 2.
 
-They let a method aggregate gradients over the replicas of tf.distribute, before they are clipped and, in
-mixed precision, looked at for overflows: there they are reduced. So all ranks see the same overflows.
+These optimizers have a method that aggregates gradients over the replicas of tf.distribute, before they are
+clipped and, in mixed precision, checked for overflows. They are reduced in that method, so all ranks find the
+same overflows.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from horovod.tensorflow.lists import tensors as tensors
 from horovod.tensorflow.mpi_ops import _allreduce
 
 Variable = tf.Variable
-# Of classes that are registered; where that is depends on the version.
+# Names of registered classes; the module that holds them depends on the version.
 saved_names = (sys.modules[tf.keras.utils.get_registered_name.__module__]._GLOBAL_CUSTOM_NAMES,)
 
 
 class _DistributedOptimizer:
-    """What DistributedOptimizer adds to the class of a user's optimizer."""
+    """The members that DistributedOptimizer adds to the class of a user's optimizer."""
 
     _hvd: GradientOptions[Any]
     _hvd_accumulation: Accumulation
     _is_wrapped_by_loss_scale_optimizer = False  # set by the one that wraps it
 
     def register_local_var(self, variable: Any) -> None:
-        """Leaves the gradient of a variable out of the reduction: every rank has its own."""
+        """Leaves the gradient of a variable out of the reduction: every rank keeps its own."""
         self._hvd.local.append(variable)
 
     def aggregate_gradients(self, grads_and_vars: Any) -> list[tuple[Any, Any]]:
-        """The pairs with the gradients that all ranks have together; zeros until the last pass of a step."""
+        """Returns the pairs with the reduced gradients; zeros until the last pass of a step."""
         pairs = list(grads_and_vars)
         if self._hvd_accumulation.added(pairs):  # by _compute_gradients
             return pairs
@@ -46,10 +47,10 @@ class _DistributedOptimizer:
     def _compute_gradients(
         self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
     ) -> list[tuple[Any, Any]]:
-        """The variables with the gradients of a loss that all ranks have together.
+        """Returns the reduced gradients of a loss with their variables.
 
-        ``apply_gradients`` takes them as they are; whoever changes them before passes
-        ``skip_gradients_aggregation=True``, or ``experimental_aggregate_gradients=False``.
+        ``apply_gradients`` does not reduce them again. If a program changes them before, it passes
+        ``skip_gradients_aggregation=True`` or ``experimental_aggregate_gradients=False``.
         """
         base: Any = super()
         if hasattr(base, "_compute_gradients"):  # a legacy optimizer
@@ -66,7 +67,7 @@ class _DistributedOptimizer:
 
     @property
     def _agg_helper(self) -> Accumulation | None:
-        """What sums up the gradients of several passes; None if there is one pass."""
+        """The object that sums up the gradients of several passes; None if there is one pass."""
         return self._hvd_accumulation if self._hvd_accumulation.passes > 1 else None
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **options: Any) -> Any:
@@ -91,7 +92,7 @@ class _DistributedOptimizer:
         return reduced
 
     def _one_if_finite(self, gradients: Sequence[Any]) -> Any:
-        """Not a number where a gradient that is not reduced overflows on any rank: all skip that step."""
+        """Returns NaN if an unreduced gradient overflows on any rank, so that all ranks skip the step."""
         values = [each.values if tensors.is_sparse(each) else each for each in gradients]
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(each)) for each in values])
         agreed = _allreduce(
@@ -101,7 +102,7 @@ class _DistributedOptimizer:
 
 
 def prepare(optimizer: Any, options: GradientOptions[Any], passes: int, average: bool) -> dict[str, Any]:
-    """Members of the new class; the public name, under which an optimizer is saved, is not inherited."""
+    """Returns members of the new class: the public name, under which Keras saves it, is not inherited."""
     options.scale = 1.0 / passes if average else 1.0
     members: dict[str, Any] = {key: it for key, it in vars(type(optimizer)).items() if "_api_names" in key}
     return members | {"_hvd_accumulation": Accumulation(passes, sparse_as_dense=True)}

@@ -1,6 +1,6 @@
-"""What becomes of the optimizers of Keras 3 in DistributedOptimizer.
+"""The members that DistributedOptimizer adds to the optimizers of Keras 3.
 
-On every back end Keras's training ends in the optimizer's ``apply``, whose gradients are reduced first.
+On every back end Keras's training calls the optimizer's ``apply``, which reduces the gradients first.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ saved_names = (api_export.REGISTERED_OBJS_TO_NAMES, object_registration.GLOBAL_C
 
 
 class _DistributedOptimizer:
-    """What DistributedOptimizer adds to the class of a user's optimizer."""
+    """The members that DistributedOptimizer adds to the class of a user's optimizer."""
 
     _hvd: GradientOptions[Any]
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
-        """As the optimizer's own, with the gradients that all ranks have together."""
+        """Calls the optimizer's own method with the reduced gradients."""
         this: Any = self
         grads = list(grads)
         if trainable_variables is not None:
             trainable_variables = list(trainable_variables)
             if not this.built:
                 this.build(trainable_variables)
-        if this.built:  # else Keras's own words tell what is missing
+        if this.built:  # otherwise Keras's own error says what is missing
             variables = trainable_variables or this._trainable_variables
             grads = self._reduce(grads, variables) if len(grads) == len(variables) else grads
         super().apply(grads, trainable_variables)  # type: ignore[misc]
@@ -47,11 +47,11 @@ class _DistributedOptimizer:
         return getattr(plain, restore.__name__), arguments
 
     def register_local_var(self, variable: Any) -> None:
-        """Leaves the gradient of a variable out of the reduction: every rank has its own."""
+        """Leaves the gradient of a variable out of the reduction: every rank keeps its own."""
         self._hvd.local.append(variable)
 
     def _reduce(self, gradients: list[Any], variables: list[Any]) -> list[Any]:
-        """The reduced gradients; in passes before the last one, which only add up, those of this rank."""
+        """Returns the reduced gradients; in earlier passes, which only add up, the gradients of this rank."""
         this: Any = self
         passes = this.gradient_accumulation_steps
         if not passes:
@@ -61,7 +61,9 @@ class _DistributedOptimizer:
             tensors.dense(gradients[i]) if tensors.is_sparse(gradients[i]) else gradients[i] for i in places
         ]
         sums = [this._accumulated_gradients[this._get_variable_index(variables[place])] for place in places]
-        last = ops.equal((this._iterations + 1) % passes, 0)  # of passes; `iterations` counts steps
+        last = ops.equal(
+            (this._iterations + 1) % passes, 0
+        )  # `_iterations` counts passes, `iterations` steps
 
         def reduce_sums() -> list[Any]:
             own: list[Any] = [None] * len(gradients)
@@ -73,12 +75,12 @@ class _DistributedOptimizer:
         outcome = list(gradients)
         for place, gradient in zip(places, ops.cond(last, reduce_sums, lambda: present), strict=True):
             outcome[place] = gradient
-        for total in sums:  # they are in the reduced gradients already, to which Keras will add them
+        for total in sums:  # Keras will add them to the reduced gradients, which contain them already
             total.assign(ops.where(last, ops.zeros(total.shape, total.dtype), total.value))
         return outcome
 
     def _agree(self, finite: Any) -> Any:
-        """Whether it is true on all ranks."""
+        """Returns whether the value is true on all ranks."""
         options = self._hvd
         if not options.rules().member:
             return finite
@@ -88,10 +90,10 @@ class _DistributedOptimizer:
 
 
 def _let_all_ranks_check(kind: Any) -> None:
-    """A step is left out on all ranks when the gradients of one are not finite.
+    """Makes all ranks skip a step if the gradients of one rank are not finite.
 
-    ``compile`` puts a LossScaleOptimizer around ours, which decides whether to call it at all. Keras has no
-    place for another opinion, so its class is changed, for optimizers of ours only.
+    ``compile`` puts a LossScaleOptimizer around ours, which decides whether to call it at all. Keras offers
+    no way to take part in that decision, so its class is changed, for our optimizers only.
     """
     check = kind.check_finite
 
@@ -107,7 +109,7 @@ _let_all_ranks_check(keras.optimizers.LossScaleOptimizer)
 
 
 def prepare(optimizer: Any, options: GradientOptions[Any], passes: int, average: bool) -> dict[str, Any]:
-    """Gradients of several passes are added up by Keras, which averages; returns members of the new class."""
+    """Lets Keras average the gradients of several passes, and returns members of the new class: none."""
     options.scale = 1.0 if average else float(passes)
     if passes > 1:
         if optimizer.built or optimizer.gradient_accumulation_steps:

@@ -9,11 +9,11 @@ import numpy as np
 
 import horovod
 
-Path = tuple[Any, ...]  # of a value: the name of its metric, then keys of mappings and places in lists
+Path = tuple[Any, ...]  # the name of a metric, then keys of mappings and places in lists down to a value
 
 
 def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yields the values inside, in an order that is the same on all ranks."""
+    """Generates the values inside, in an order that is the same on all ranks."""
     if isinstance(value, Mapping):
         for key in sorted(value, key=str):
             yield from _leaves(value[key], (*path, key))
@@ -40,7 +40,7 @@ def _spelled(path: Path) -> str:
 
 def _numbers(path: Path, value: Any) -> Any:
     """Returns the value as an array, or None if it holds no numbers, such as a text or None."""
-    if hasattr(value, "detach"):  # a tensor of PyTorch, whose bfloat16 NumPy does not know
+    if hasattr(value, "detach"):  # a tensor of PyTorch; NumPy has no bfloat16
         value = value.detach().cpu()
         value = value.float() if "bfloat16" in str(value.dtype) else value
     try:

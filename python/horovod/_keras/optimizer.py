@@ -1,9 +1,9 @@
 """DistributedOptimizer: Keras's optimizers with gradients that are reduced over all ranks.
 
-The user's own optimizer is instrumented and handed back: its class becomes a subclass of the same name, so it
-is saved as what it was, and loads where Horovod is not installed. What is added differs: Keras 3's optimizers
-on every back end are served by :mod:`horovod._keras.keras3`, Keras 2's by :mod:`horovod._keras.keras2`, which
-are imported when such an optimizer is wrapped.
+The user's own optimizer is instrumented and returned: its class becomes a subclass of the same name, so it is
+saved under its original class, and loads without Horovod. :mod:`horovod._keras.keras3` serves the optimizers
+of Keras 3 on every back end, :mod:`horovod._keras.keras2` those of Keras 2; they are imported when such an
+optimizer is wrapped.
 """
 
 from __future__ import annotations
@@ -41,23 +41,25 @@ def DistributedOptimizer(  # noqa: N802
 ) -> O:
     """Makes an optimizer of Keras reduce its gradients over all ranks before it applies them.
 
-    Wrap it before ``model.compile``. A ``LossScaleOptimizer`` may stand inside or outside.
+    Wrap it before ``model.compile``. A ``LossScaleOptimizer`` may be inside or outside.
 
     Args:
         optimizer: any of Keras 2 or 3; the same object is returned, instrumented.
-        name: of its operations, equal on all ranks; None: made of its class, and of how many such optimizers
-            have begun to reduce before.
-        device_dense: without meaning, as ``device_sparse``; accepted for compatibility.
-        compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
+        name: the prefix of its operations' names, equal on all ranks; None: made of its class and of the
+            number of such optimizers that have started to reduce before.
+        device_dense: accepted for compatibility, like ``device_sparse``; it has no meaning.
+        device_sparse: see ``device_dense``.
+        compression: ``Compression.fp16``, or a class of your own, makes messages smaller.
         sparse_as_dense: sparse gradients, which only TensorFlow makes, are reduced densely.
-        gradient_predivide_factor: splits the division of an average: by this before the sum, the rest after.
+        gradient_predivide_factor: averages divide by the factor before the sum and by size / factor after it.
         op: Average, Sum or Adasum.
-        backward_passes_per_step: gradients of so many batches are summed up before they are reduced and
+        backward_passes_per_step: gradients of this many batches are summed up before they are reduced and
             applied. In Keras 3 it becomes the optimizer's ``gradient_accumulation_steps``.
-        average_aggregated_gradients: they are averaged over those batches instead.
+        average_aggregated_gradients: the gradients are averaged over those batches instead.
         num_groups: old name of ``groups`` as a number.
-        groups: how many groups of gradients to reduce as a whole, or lists of the variables of each.
-        process_set: the ranks that train together; others apply their own gradients.
+        groups: the number of groups of gradients to reduce as a whole, or lists of the variables of each
+            group.
+        process_set: the ranks that train together; other ranks apply their own gradients.
         scale_local_gradients: the gradients of local variables (``PartialDistributedOptimizer``) are divided
             by the number of ranks.
 
@@ -101,7 +103,7 @@ def _save_as(optimizer: Any, kind: type, saved_names: Sequence[dict[type, str]])
 
 
 def _optimizer_inside(optimizer: Any) -> Any:
-    """The optimizer to be instrumented: the one that a LossScaleOptimizer scales for, or else itself."""
+    """Returns the optimizer to instrument: the one inside a LossScaleOptimizer, otherwise the given one."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     if hasattr(optimizer, "_hvd"):
         raise ValueError("DistributedOptimizer: this optimizer was wrapped before; wrap it once")
@@ -109,7 +111,7 @@ def _optimizer_inside(optimizer: Any) -> Any:
 
 
 def _module_of(optimizer: Any) -> Any:
-    """What serves it, known by the methods that are overridden there."""
+    """Returns the module that serves an optimizer, chosen by the methods that the module overrides."""
     if not isinstance(optimizer, type):
         if hasattr(optimizer, "stateless_apply"):
             return importlib.import_module("horovod._keras.keras3")
@@ -138,13 +140,14 @@ def PartialDistributedOptimizer(  # noqa: N802
     scale_local_gradients: bool = True,
     local_layers: Any = None,
 ) -> O:
-    """A DistributedOptimizer that leaves the gradients of some layers to every rank.
+    """Makes a DistributedOptimizer that does not reduce the gradients of some layers.
 
     Args:
-        local_layers: a layer, or several, which are built. All else as for ``DistributedOptimizer``.
+        local_layers: a layer, or several, which are built. Other arguments are as for
+            ``DistributedOptimizer``.
 
     Raises:
-        ValueError: a layer is none, or has no variables yet.
+        ValueError: one of them is not a layer, or has no variables yet.
     """
     local = variables_of_layers(local_layers)
     wrapped = DistributedOptimizer(

@@ -1,4 +1,4 @@
-"""Variables of TensorFlow and Keras that functions of both are given."""
+"""Checks of the variables and layers that users pass to functions of TensorFlow and Keras."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from horovod.common.caller import warn_caller
 
 
 def variables_of(given: Any) -> list[Any]:
-    """The variables; a warning where there are none, of which a model that is not built is the usual cause.
+    """Returns the variables as a list; warns if there are none, usually because a model is not built.
 
     Raises:
-        ValueError: it is no list of variables.
+        ValueError: the argument is not a list of variables.
     """
     try:
         variables = list(given)
@@ -31,10 +31,10 @@ def variables_of(given: Any) -> list[Any]:
 
 
 def variables_of_layers(given: Any) -> list[Any]:
-    """The trainable variables of a layer of Keras or a list of layers; of None none.
+    """Returns the trainable variables of a layer of Keras or a list of layers; none for None.
 
     Raises:
-        ValueError: one is no layer, or has no variables yet.
+        ValueError: one of them is not a layer, or has no variables yet.
     """
     layers = given if isinstance(given, (list, tuple)) else [] if given is None else [given]
     for layer in layers:

@@ -1,1 +1,1 @@
-"""What is common to all frameworks."""
+"""The job, this process's place in it and process sets, by the module paths of Horovod; no framework."""

@@ -1,4 +1,4 @@
-"""Addresses of hosts as text, and those of this host."""
+"""Addresses of hosts as text, and the addresses of this host."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ LOOPBACK = "127.0.0.1"
 
 
 def join(host: str, port: int | str) -> str:
-    """``host:port``, or ``[::1]:port``."""
+    """Returns ``host:port``, or ``[::1]:port``."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def split(text: str) -> tuple[str, int | None]:
-    """The host and the port of a text that may have no port: an IPv6 address with one is in brackets."""
+    """Splits a text into host and port, which may be missing; an IPv6 address with a port is in brackets."""
     host, colon, port = text.rpartition(":")
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")
@@ -31,12 +31,12 @@ def split(text: str) -> tuple[str, int | None]:
 
 
 def of_this_host() -> list[str]:
-    """Those that HOROVOD_NETWORK_INTERFACE allows, the best first; loopback only if there is no other."""
+    """Returns the addresses that HOROVOD_NETWORK_INTERFACE allows, the best first; loopback if no other."""
     return _core.addresses(os.environ.get("HOROVOD_NETWORK_INTERFACE", "")).split(",")
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name or an address means this host alone, whichever host reads it."""
+    """Returns true if a name or an address means the host itself, whichever host reads it."""
     try:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
@@ -44,7 +44,7 @@ def is_loopback(name: str) -> bool:
 
 
 def resolved(names: Iterable[str]) -> list[str]:
-    """Numeric addresses of these names, those that this host has itself last: others may listen there."""
+    """Returns numeric addresses of names; those of this host are last, as other programs may listen there."""
     found: dict[str, None] = {}
     for name in names:
         try:

@@ -1,4 +1,4 @@
-"""Joining and leaving a job, and this process's place in it. The same for all frameworks."""
+"""Joining and leaving a job, and this process's place in it. All frameworks export these functions."""
 
 from __future__ import annotations
 
@@ -64,21 +64,21 @@ def init(
     comm: Sequence[int] | Any | None = None,
     process_sets: Sequence[ProcessSet | Sequence[int]] | str | None = None,
 ) -> None:
-    """Joins the job that the launcher has started; without a launcher it is a job of size 1.
+    """Joins the job that the launcher has started; without a launcher the job has one rank.
 
     Blocks until all ranks have called it. A second call without ``shutdown`` in between does nothing.
 
     Args:
-        comm: the ranks of the launcher's world that form this job, the caller's among them, in the order of
+        comm: the ranks of the launcher's world that form this job, including the caller, in the order of
             their new numbers; the same list on each of them. Or a communicator of mpi4py, whose processes
-            form it, and all of which call ``init``; it may be freed afterwards. None: all.
+            form the job and all call ``init``; it may be freed afterwards. None: all ranks.
         process_sets: the sets to register, the same list on all ranks; or ``"dynamic"``, which allows
             ``add_process_set`` and ``remove_process_set`` later on.
 
     Raises:
-        ValueError: a variable of the environment makes no sense, a process set occurs twice, or a
-            parameter asks for what this version can't do.
-        HorovodInternalError: the other ranks did not come, or refused this one.
+        ValueError: an environment variable has an invalid value, a process set is given twice, or a parameter
+            asks for a feature that this version does not have.
+        HorovodInternalError: other ranks did not connect in time, or refused this one.
     """
     sets = _sets.check_sets(process_sets)
     settings = settings_of(comm)
@@ -95,11 +95,11 @@ def init(
 
 
 def shutdown() -> None:
-    """Leaves the job. What other ranks submit from now on fails. ``init`` may be called again.
+    """Leaves the job. Operations that other ranks submit from now on fail. ``init`` may be called again.
 
-    Calls in other threads that wait for other ranks end with an error. In a signal's handler that has
-    interrupted ``init``, ``add_process_set`` or ``remove_process_set`` it returns at once; that call then
-    ends with an error, unless the handler raises, and the rank has left when it has ended.
+    Calls in other threads that wait for other ranks end with an error. In the handler of a signal that has
+    interrupted ``init``, ``add_process_set`` or ``remove_process_set``, this function returns at once; the
+    interrupted call then ends with an error, unless the handler raises, and with it the rank leaves.
     """
     _core.shutdown()
     _sets.end()
@@ -108,8 +108,8 @@ def shutdown() -> None:
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
     """Records from now on when each tensor is negotiated and moved (docs/timeline.md).
 
-    Rank 0 writes the file. A recording that runs ends there. ``mark_cycles`` also marks when batches are
-    composed.
+    Rank 0 writes the file. It ends a recording that is in progress. ``mark_cycles`` also marks when batches
+    are composed.
 
     Raises:
         ValueError: ``init`` was not called, or the timeline was not enabled before it, by
@@ -120,7 +120,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
 
 def stop_timeline() -> None:
-    """Ends the recording; the file is complete then. ``shutdown`` does it, too.
+    """Ends the recording and completes the file; ``shutdown`` also does this.
 
     Raises:
         ValueError: as for ``start_timeline``.
@@ -129,12 +129,12 @@ def stop_timeline() -> None:
 
 
 def metrics() -> dict[int, dict[str, dict[str, float]]]:
-    """What this rank has done since ``init``, per process set id and operation, always on.
+    """Returns counters of this rank since ``init``, by process set id and operation; they are always on.
 
     ``metrics()[0]["allreduce"]`` has ``submitted``, ``succeeded`` and ``failed`` requests (the rest is in
-    flight), the ``batches`` that were started for them, the ``bytes`` of this rank's inputs in these, and the
-    ``wait_seconds`` that callers spent in ``synchronize`` and blocking calls. Operations that were never used
-    have no row; rows only grow, and those of removed process sets stay.
+    flight), the ``batches`` that were started for them, the ``bytes`` of this rank's inputs in these batches,
+    and the ``wait_seconds`` that callers spent in ``synchronize`` and blocking calls. An operation that was
+    never used has no row. Counters only grow, and the rows of removed process sets remain.
 
     Raises:
         ValueError: ``init`` was not called.
@@ -147,47 +147,47 @@ def metrics() -> dict[int, dict[str, dict[str, float]]]:
 
 
 def is_initialized() -> bool:
-    """Whether ``init`` was called, and ``shutdown`` was not."""
+    """Returns true after ``init`` and before ``shutdown``."""
     return _core.is_initialized()
 
 
 def rank() -> int:
-    """This process's number in the job, 0 … size() - 1."""
+    """Returns this process's number in the job, 0 … size() - 1."""
     return _core.placement()[0]
 
 
 def size() -> int:
-    """Number of processes in the job."""
+    """Returns the number of processes in the job."""
     return _core.placement()[1]
 
 
 def local_rank() -> int:
-    """This process's number among those of its host: the device to use, for instance."""
+    """Returns this process's number among those of its host: the device to use, for instance."""
     return _core.placement()[2]
 
 
 def local_size() -> int:
-    """Number of the job's processes on this host."""
+    """Returns the number of the job's processes on this host."""
     return _core.placement()[3]
 
 
 def cross_rank() -> int:
-    """This host's number among the hosts that have this local rank."""
+    """Returns this host's number among the hosts that have this local rank."""
     return _core.placement()[4]
 
 
 def cross_size() -> int:
-    """Number of hosts that have this local rank."""
+    """Returns the number of hosts that have this local rank."""
     return _core.placement()[5]
 
 
 def is_homogeneous() -> bool:
-    """Whether every host has the same number of ranks."""
+    """Returns true if every host has the same number of ranks."""
     return bool(_core.placement()[6])
 
 
 def mpi_threads_supported() -> bool:
-    """Whether the program may call MPI beside this one: it may, in any thread.
+    """Returns true: the program may call MPI in any thread.
 
     Raises:
         ValueError: MPI is not enabled.
@@ -198,55 +198,55 @@ def mpi_threads_supported() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """Whether the job's collectives are MPI's (``HOROVOD_CPU_OPERATIONS=mpi``), after ``init``."""
+    """Returns true after ``init`` if MPI runs the job's collectives (``HOROVOD_CPU_OPERATIONS=mpi``)."""
     return is_initialized() and os.environ.get("HOROVOD_CPU_OPERATIONS", "").lower() == "mpi"
 
 
 def mpi_built() -> bool:
-    """Whether an MPI can be used where one is installed: always."""
+    """Returns true: an MPI that is installed can be used."""
     return True
 
 
 def gloo_enabled() -> bool:
-    """Whether scripts may take the engine for what Gloo was: collectives that need no MPI. Always."""
+    """Returns true: like Gloo in Horovod, the engine needs no MPI."""
     return True
 
 
 def gloo_built() -> bool:
-    """As ``gloo_enabled``."""
+    """Returns true, like ``gloo_enabled``."""
     return True
 
 
 def nccl_built() -> int:
-    """NCCL's version code; 0: this version has no GPU operations."""
+    """Returns 0, which means no NCCL: this version has no GPU operations."""
     return 0
 
 
 def ddl_built() -> bool:
-    """False: IBM's DDL is not supported."""
+    """Returns false: IBM's DDL is not supported."""
     return False
 
 
 def ccl_built() -> bool:
-    """False: oneCCL is not needed."""
+    """Returns false: oneCCL is not needed."""
     return False
 
 
 def cuda_built() -> bool:
-    """False: this version has no GPU operations."""
+    """Returns false: this version has no GPU operations."""
     return False
 
 
 def rocm_built() -> bool:
-    """False: this version has no GPU operations."""
+    """Returns false: this version has no GPU operations."""
     return False
 
 
 class HorovodBasics:
-    """The functions above as methods, for programs that bring a framework's operations of their own.
+    """The functions above as methods, for programs that have operations of a framework of their own.
 
     Args:
-        pkg_path: accepted for compatibility, like the rest; there is no library to load.
+        pkg_path: accepted for compatibility, like the other arguments; there is no library to load.
     """
 
     def __init__(self, pkg_path: str, *args: str) -> None: ...
@@ -257,5 +257,5 @@ class HorovodBasics:
         return globals()[name]
 
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
-        """The members of every process set by its id."""
+        """Returns the members of every process set by its id."""
         return {number: [*process_set.ranks] for number, process_set in _sets._registered.items()}

@@ -9,12 +9,12 @@ from typing import Any
 
 
 def is_communicator(comm: Any) -> bool:
-    """Whether it is one of mpi4py, which the program has imported then."""
+    """Returns true for a communicator of mpi4py, which the program must have imported to make one."""
     return "mpi4py.MPI" in sys.modules and isinstance(comm, sys.modules["mpi4py.MPI"].Comm)
 
 
 def address_of(comm: Any) -> int:
-    """Where the MPI_Comm of a communicator lies, as ``_core.init`` takes it; 0 for anything else."""
+    """Returns the address of a communicator's MPI_Comm for ``_core.init``; 0 for any other value."""
     if not is_communicator(comm):
         return 0
     mpi = sys.modules["mpi4py.MPI"]
@@ -24,7 +24,7 @@ def address_of(comm: Any) -> int:
 
 
 def settings_of(comm: Sequence[int] | Any | None) -> dict[str, str]:
-    """The settings, as ``_core.init`` takes them, for the job of the ranks in ``comm``; None: all."""
+    """Returns the settings of ``_core.init`` for the job of the ranks in ``comm``; None means all ranks."""
     if comm is None or is_communicator(comm):
         return {}
     try:

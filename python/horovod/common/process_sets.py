@@ -1,5 +1,6 @@
-"""Process sets: collectives among some of the job's ranks. Each set has an order of its own, so operations of
-different sets never wait for each other."""
+"""Process sets: collectives among some of the job's ranks.
+
+Each set orders its operations by itself, so operations of different sets never wait for each other."""
 
 from __future__ import annotations
 
@@ -17,13 +18,13 @@ class NotMemberError(ValueError):
 
 
 class ProcessSet:
-    """Some ranks of the job, to be passed to ``init`` or ``add_process_set``, then to any collective.
+    """Some ranks of the job. Pass it to ``init`` or ``add_process_set``, then to any collective.
 
     Args:
         ranks_or_comm: the members, in any order, each once.
 
     Raises:
-        ValueError: not a list of integers, or a rank twice.
+        ValueError: the argument is not a list of integers, or has a rank twice.
 
     Example::
 
@@ -56,14 +57,14 @@ class ProcessSet:
         return self.process_set_id is not None and bool(self.ranks)
 
     def size(self) -> int | None:
-        """Number of members; None before registration."""
+        """Returns the number of members; None before registration."""
         return len(self.ranks) if self._is_registered() else None
 
     def rank(self) -> int | None:
-        """This process's number in the set, 0 … size() - 1; None before registration.
+        """Returns this process's number in the set, 0 … size() - 1; None before registration.
 
         Raises:
-            ValueError: this process is no member; ask ``included()`` first.
+            ValueError: this process is not a member; check ``included()`` first.
         """
         if not self._is_registered():
             return None
@@ -71,7 +72,7 @@ class ProcessSet:
         return self.ranks.index(_core.placement()[0])
 
     def included(self) -> bool | None:
-        """Whether this process is a member; None before registration."""
+        """Returns true if this process is a member; None before registration."""
         return _core.placement()[0] in self.ranks if self._is_registered() else None
 
     def __deepcopy__(self, memo: Any) -> ProcessSet:
@@ -92,7 +93,12 @@ _registered: dict[int, ProcessSet] = {0: global_process_set}
 
 
 def check_member(process_set: Any) -> int:
-    """The id by which the engine knows a process set; ValueError when this rank can't use it."""
+    """Returns the id that the engine uses for a process set.
+
+    Raises:
+        NotMemberError: this rank is not a member.
+        ValueError: it is not a process set, or not registered.
+    """
     if process_set is global_process_set:
         return 0
     if not isinstance(process_set, ProcessSet):
@@ -112,7 +118,7 @@ def check_member(process_set: Any) -> int:
 
 
 def is_member(process_set: ProcessSet) -> bool:
-    """Whether this process is a member; ValueError when the set is not registered, or before ``init``."""
+    """Returns true if this process is a member; ValueError for an unregistered set, or before ``init``."""
     _core.placement()
     included = process_set.included() if isinstance(process_set, ProcessSet) else None
     return check_member(process_set) >= 0 if included is None else included
@@ -132,7 +138,7 @@ def _register(process_set: ProcessSet) -> None:
 
 
 def check_sets(process_sets: Sequence[ProcessSet | Sequence[int]] | str | None) -> list[ProcessSet]:
-    """What ``init`` was asked to register; ValueError when that makes no sense by itself."""
+    """Returns the sets that ``init`` must register; ValueError if they contradict each other."""
     if isinstance(process_sets, str):
         if process_sets != "dynamic":
             raise ValueError(f'process_sets must be a list of ProcessSet, or "dynamic", not {process_sets!r}')
@@ -151,7 +157,7 @@ def check_sets(process_sets: Sequence[ProcessSet | Sequence[int]] | str | None) 
 
 
 def begin(process_sets: list[ProcessSet]) -> None:
-    """The job has begun: registers what ``init`` was given, on every rank in the same order."""
+    """Registers the sets that ``init`` was given after the job has started, in one order on all ranks."""
     global_process_set.ranks = list(range(_core.placement()[1]))
     for number, each in enumerate(process_sets):
         try:
@@ -161,7 +167,7 @@ def begin(process_sets: list[ProcessSet]) -> None:
 
 
 def end() -> None:
-    """The job is over, and with it all sets; their objects may be registered anew."""
+    """Forgets all sets at the end of the job; their objects may be registered again."""
     for process_set in _registered.values():
         process_set.process_set_id = None
     _registered.clear()
@@ -184,10 +190,10 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         The set that was passed, or the one made from a list of ranks.
 
     Raises:
-        ValueError: there is such a set already, or sets may not change while the job runs.
+        ValueError: there is such a set already, or sets must not change while the job runs.
         HorovodInternalError: the ranks ask for different sets, members could not connect, or ``shutdown`` was
-            called meanwhile.
-        KeyboardInterrupt: Ctrl-C, while this rank waits for the others.
+            called concurrently.
+        KeyboardInterrupt: Ctrl-C while this rank waits for the others.
     """
     _require_dynamic("add_process_set")
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
@@ -198,8 +204,8 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Ends a process set. Every rank calls it, in the same order.
 
-    What its members had not finished fails. Returns False for the global set, and for one that is not
-    registered; else the object's ``process_set_id`` is None from now on.
+    Unfinished operations of its members fail. Returns False for the global set and for a set that is not
+    registered; otherwise the object's ``process_set_id`` is None from now on.
     """
     _require_dynamic("remove_process_set")
     number = process_set.process_set_id

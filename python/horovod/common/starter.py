@@ -1,4 +1,4 @@
-"""Ranks that a launcher has started with the variables of Horovod's RendezvousServer."""
+"""Support for ranks that a launcher has started with the variables of Horovod's RendezvousServer."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def adopt_variables() -> None:
             "or set HOROVOD_SECRET_FILE for the launcher and all ranks"
         )
     os.environ["HOROVOD_RENDEZVOUS"] = addresses.join(address, port)
-    os.environ.setdefault("HOROVOD_JOB", f"rendezvous-{port}")  # whoever names the job serves the rendezvous
+    os.environ.setdefault("HOROVOD_JOB", f"rendezvous-{port}")  # rank 0 would serve an unnamed job
     if interface := os.environ.get("HOROVOD_GLOO_IFACE"):
         os.environ.setdefault("HOROVOD_NETWORK_INTERFACE", interface)

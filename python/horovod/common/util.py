@@ -1,6 +1,6 @@
-"""What scripts and tests written for Horovod import from here.
+"""Functions that scripts and tests written for Horovod import from here.
 
-One wheel serves every framework, so what Horovod asked of its build is asked of the installed packages here.
+One wheel serves every framework, so questions about Horovod's build are answered by the installed packages.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from horovod.common.caller import warn_caller
 
 T = TypeVar("T")
 
-# Those with a package of the same name under horovod, which takes the place of Horovod's extension.
+# Each has a package of the same name under horovod, which takes the place of Horovod's extension.
 FRAMEWORKS = ("tensorflow", "torch", "mxnet", "keras", "jax")
 
 _cache = functools.cache
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether ``horovod.<ext_base_name>`` can be imported."""
+    """Returns true if ``horovod.<ext_base_name>`` can be imported."""
     package = f"horovod.{ext_base_name}"
     missing = [ext_base_name]
     if ext_base_name in FRAMEWORKS:
@@ -48,50 +48,50 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
 
 
 def get_ext_suffix() -> str:
-    """How names of compiled modules end."""
+    """Returns the ending of the names of compiled modules."""
     return str(sysconfig.get_config_var("EXT_SUFFIX"))
 
 
 def get_extension_full_path(pkg_path: str, *args: str) -> str:
-    """The path of a compiled module, given a file of its package and the parts of its name."""
+    """Returns the path of a compiled module, given a file of its package and the parts of its name."""
     assert args
     folder = os.path.join(os.path.dirname(pkg_path), *args[:-1])
     return os.path.join(folder, args[-1] + get_ext_suffix())
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """False: this version has no GPU operations."""
+    """Returns false: this version has no GPU operations."""
     return basics.cuda_built() or basics.rocm_built()
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """As ``hvd.mpi_built``."""
+    """Same as ``hvd.mpi_built``."""
     return basics.mpi_built()
 
 
 def gloo_built(verbose: bool = False) -> bool:
-    """As ``hvd.gloo_built``."""
+    """Same as ``hvd.gloo_built``."""
     return basics.gloo_built()
 
 
 def nccl_built(verbose: bool = False) -> int:
-    """As ``hvd.nccl_built``."""
+    """Same as ``hvd.nccl_built``."""
     return basics.nccl_built()
 
 
 def ddl_built(verbose: bool = False) -> bool:
-    """As ``hvd.ddl_built``."""
+    """Same as ``hvd.ddl_built``."""
     return basics.ddl_built()
 
 
 def ccl_built(verbose: bool = False) -> bool:
-    """As ``hvd.ccl_built``."""
+    """Same as ``hvd.ccl_built``."""
     return basics.ccl_built()
 
 
 @contextmanager
 def env(**kwargs: str | None) -> Iterator[None]:
-    """Sets variables of the environment, but those that are None, and puts them back."""
+    """Sets variables of the environment, except those that are None, and restores them at the end."""
     given = {name: value for name, value in kwargs.items() if value is not None}
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
@@ -106,19 +106,19 @@ def env(**kwargs: str | None) -> Iterator[None]:
 
 
 def split_list(l: Sequence[T], n: int) -> list[Sequence[T]]:  # noqa: E741
-    """The list in ``n`` nearly equal pieces, the longer ones first."""
+    """Splits a list into ``n`` nearly equal pieces, the longer ones first."""
     length, longer = divmod(len(l), n)
     starts = [i * length + min(i, longer) for i in range(n + 1)]
     return [l[start:end] for start, end in pairwise(starts)]
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """Whether it is 1, 2, 4, 8, …"""
+    """Returns true for 1, 2, 4, 8, …"""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
 def is_iterable(x: object) -> bool:
-    """Whether one can loop over it."""
+    """Returns true if the object can be iterated over."""
     try:
         iter(x)  # type: ignore[call-overload]
     except TypeError:
@@ -127,7 +127,7 @@ def is_iterable(x: object) -> bool:
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Compares versions; ``target`` must be of the form a.b.c, of ``ver`` the first three numbers count."""
+    """Compares the first three numbers of ``ver`` with ``target``, which must be of the form a.b.c."""
     if not re.fullmatch(r"\d+\.\d+\.\d+", target):
         raise ValueError(f"the version to compare with is '{target}'; it must be three numbers, a.b.c")
     numbers = [int(number) for number in re.findall(r"\d+", ver.partition("+")[0])[:3]]
@@ -135,7 +135,7 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
 
 
 def reduction_of(average: bool | None, op: int | None) -> int:
-    """The reduction that the old parameter ``average`` and the new one ``op`` mean together."""
+    """Returns the reduction that the old parameter ``average`` and the new one ``op`` mean together."""
     if average is None:
         return Average if op is None else op
     if op is not None:
@@ -147,7 +147,7 @@ def reduction_of(average: bool | None, op: int | None) -> int:
 def get_average_backwards_compatibility_fun(
     reduce_ops: Any,
 ) -> Callable[[int | None, bool | None], int]:
-    """A function of ``(op, average)`` that gives the operation which the two mean together."""
+    """Returns a function of ``(op, average)``, which returns the reduction that the two mean together."""
     return lambda op, average: reduction_of(average, op)
 
 

@@ -1,4 +1,4 @@
-"""What every framework shares. A new framework is a folder beside this one that says how its arrays differ.
+"""The code that all frameworks share. A new framework is a folder that defines how its arrays differ.
 
 ======================================  ==================================================================
 The framework implements                and gets
@@ -16,6 +16,6 @@ nothing                                 ``barrier``, ``join``, ``poll``, ``synch
                                         ``broadcast_object``, ``allgather_object``, ``Compression``, metrics
 ======================================  ==================================================================
 
-A framework whose programs are graphs, such as JAX, describes a call in its own way and passes it to the
+If a framework's programs are graphs, as in JAX, it describes a call in its own way and passes it to the
 engine when the graph runs. ``CONTRIBUTING.md`` shows the shortest framework.
 """

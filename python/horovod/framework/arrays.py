@@ -18,7 +18,7 @@ class Arrays(Protocol[A]):
     """Runs calls on a framework's arrays, which are of one of two kinds: see the next two classes."""
 
     def start(self, call: Call[A, T], in_place: bool = False) -> Handle[T]:
-        """Submits the request."""
+        """Submits the request; the handle's ``wait`` returns the outcome of the call."""
 
     def run(self, call: Call[A, Any], in_place: bool = False) -> list[A]:
         """Submits the request and waits; the calling thread does the work itself."""
@@ -28,13 +28,13 @@ class MemoryArrays(Arrays[A], Protocol[A]):
     """Arrays in memory, which the engine reads and writes through DLPack or the buffer protocol."""
 
     def dense(self, array: A) -> A:
-        """The array itself, or a copy that is dense and row-major."""
+        """Returns the array itself, or a copy that is dense and row-major."""
 
     def empty_like(self, array: A) -> A:
-        """Uninitialised memory for a result of the same shape and type."""
+        """Returns an uninitialised array for a result of the same shape and type."""
 
     def adopt(self, result: _core.Result) -> A:
-        """An array over memory of the engine, without a copy."""
+        """Returns an array over memory of the engine, without a copy."""
 
     def start(self, call: Call[A, T], in_place: bool = False) -> Handle[T]:
         inputs, outputs = self._memory(call, in_place)
@@ -65,15 +65,15 @@ class MemoryArrays(Arrays[A], Protocol[A]):
 
 
 def as_numpy(array: Any) -> Any:
-    """The array for NumPy, over its own memory where it lies in this process's and may be shared.
+    """Returns the array as one of NumPy, over the same memory if this process can share it.
 
     Raises:
-        ValueError: it has no values here, such as a tensor that ``jax.jit`` or ``tf.function`` traces.
+        ValueError: the array has no values here, such as a tensor that ``jax.jit`` or ``tf.function`` traces.
     """
     import numpy as np
 
     try:
-        # NumPy looks at DLPack only when asked to; TensorFlow aborts the process when that is of strings.
+        # asarray does not try DLPack, and TensorFlow aborts the process if DLPack is asked for strings.
         by_dlpack = hasattr(array, "__dlpack__") and not hasattr(array, "__array__")
         known = np.from_dlpack(array) if by_dlpack else np.asarray(array)
     except Exception as error:
@@ -93,7 +93,7 @@ def _refusal(kind: type, error: Exception) -> str:
 
 
 class NumPyArrays(MemoryArrays[Any]):
-    """NumPy's arrays; all others are read as such."""
+    """NumPy's arrays; other arrays are converted to them."""
 
     def dense(self, array: Any) -> Any:
         import numpy as np
@@ -109,9 +109,9 @@ class NumPyArrays(MemoryArrays[Any]):
     def adopt(self, result: _core.Result) -> Any:
         import numpy as np
 
-        # By the buffer protocol: from_dlpack of NumPy before 2 makes read-only arrays, and none of bool.
+        # Through the buffer protocol: before NumPy 2 from_dlpack makes read-only arrays, and refuses bool.
         array = np.asarray(result)
-        # Bytes to the buffer protocol; whoever made the tensor has registered the type with NumPy.
+        # The buffer protocol shows bytes; the package of the tensor's type has registered it with NumPy.
         return array.view(result.dtype) if array.dtype.kind == "V" else array
 
 
@@ -122,10 +122,10 @@ class CopiedArrays(Arrays[A], Protocol[A]):
     """
 
     def values(self, array: A) -> Any:
-        """The values as an array of NumPy, once they are computed."""
+        """Returns the values as an array of NumPy; waits until they are computed."""
 
     def array(self, values: Any, like: A) -> A:
-        """A new array with these values, of the kind and on the device of another."""
+        """Returns a new array with these values, of the same kind and on the same device as ``like``."""
 
     def start(self, call: Call[A, T], in_place: bool = False) -> Handle[T]:
         given, pick = call.tensors, call.pick
@@ -139,7 +139,7 @@ class CopiedArrays(Arrays[A], Protocol[A]):
         return self._arrays(_NUMPY.run(call), given)
 
     def _arrays(self, results: list[Any], given: Sequence[A]) -> list[A]:
-        """Arrays with the results of an operation on the given arrays, of which alltoall has two each."""
+        """Returns arrays with the results of an operation on the given arrays; alltoall has two for each."""
         return [self.array(result, like) for result, like in zip(results, itertools.cycle(given))]
 
 

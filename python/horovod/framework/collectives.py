@@ -1,6 +1,6 @@
 """Every collective operation, written once for all frameworks.
 
-What differs between frameworks is in an :class:`horovod.framework.arrays.Arrays`. A framework's module makes
+The differences between frameworks are in :class:`horovod.framework.arrays.Arrays`. A framework's module makes
 one :class:`Collectives` and exports its methods.
 """
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 def splits_of(splits: Any) -> list[int]:
-    """Numbers of rows from a list, or a one-dimensional array of integers of any framework."""
+    """Returns numbers of rows from a list, or from a one-dimensional array of integers of any framework."""
     try:
         return [operator.index(n) for n in (splits.tolist() if hasattr(splits, "tolist") else splits)]
     except TypeError:
@@ -48,11 +48,11 @@ def splits_of(splits: Any) -> list[int]:
 
 
 class UnsupportedReductionError(NotImplementedError, ValueError):
-    """An operation can't do this reduction. Programs expect a RuntimeError, which the first base is."""
+    """An operation can't do this reduction. NotImplementedError is the RuntimeError that programs expect."""
 
 
 def check_scatter_op(op: int) -> int:
-    """The reduction, if reducescatter can do it."""
+    """Returns the reduction; raises UnsupportedReductionError unless reducescatter can do it."""
     if op not in REDUCESCATTER.reductions:
         names = [name for name, number in _core.reductions.items() if number in REDUCESCATTER.reductions]
         does = " and ".join(f"op={name.capitalize()}" for name in names)
@@ -61,7 +61,10 @@ def check_scatter_op(op: int) -> int:
 
 
 def own_rows(extent: int, ranks: Sequence[int]) -> int:
-    """How many of so many rows reducescatter gives to this rank of a process set: the first get one more."""
+    """Returns how many of ``extent`` rows reducescatter gives to this rank of a process set.
+
+    The first ``extent % len(ranks)`` ranks get one row more than the others.
+    """
     return extent // len(ranks) + (ranks.index(_core.placement()[0]) < extent % len(ranks))
 
 
@@ -69,8 +72,9 @@ def own_rows(extent: int, ranks: Sequence[int]) -> int:
 class Collectives(Generic[A]):
     """The operations for one kind of arrays.
 
-    Names must be equal on all ranks; without one, operations are matched by their order. A trailing
-    underscore means in place, ``_async`` returns a :class:`horovod.framework.handles.Handle` at once.
+    Names must be equal on all ranks; operations without a name are matched by their order. A trailing
+    underscore means in place; ``_async`` returns a :class:`horovod.framework.handles.Handle` at once. Any
+    thread may call.
 
     Raises:
         ValueError: an argument of this rank makes no sense; nothing was sent.
@@ -128,7 +132,7 @@ class Collectives(Generic[A]):
         process_set: ProcessSet = global_process_set,
     ) -> Handle[A]:
         """Starts the reduction of a tensor over all ranks, in place."""
-        # Written out: for the gradients of a step `asynchronous` would take longer than the engine.
+        # Written out: for the gradients of a step `asynchronous` would take longer than the engine takes.
         reduction = op if op is not None and average is None else reduction_of(average, op)
         number = 0 if process_set is global_process_set else check_member(process_set)
         request = _core.describe(
@@ -140,15 +144,15 @@ class Collectives(Generic[A]):
         )
         return _core.submit(request, name, (tensor,), finish=first)
 
-    allreduce_ = blocking(_allreduce, "The reduction of a tensor over all ranks, in place.", in_place=True)
+    allreduce_ = blocking(_allreduce, "Reduces a tensor over all ranks, in place.", in_place=True)
     grouped_allreduce_async = asynchronous(
         _grouped_allreduce, "Starts the reduction of several tensors as one operation: all of them or none."
     )
     grouped_allreduce_async_ = asynchronous(
-        _grouped_allreduce, "As ``grouped_allreduce_async``, in place.", in_place=True
+        _grouped_allreduce, "Does the same as ``grouped_allreduce_async``, in place.", in_place=True
     )
     grouped_allreduce_ = blocking(
-        _grouped_allreduce, "The reduction of several tensors as one operation, in place.", in_place=True
+        _grouped_allreduce, "Reduces several tensors as one operation, in place.", in_place=True
     )
 
     def allreduce(
@@ -162,13 +166,13 @@ class Collectives(Generic[A]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> A:
-        """The reduction of a tensor over all ranks, in a new tensor of the same shape and type.
+        """Reduces a tensor over all ranks, into a new tensor of the same shape and type.
 
         Args:
             tensor: the same shape and type on all ranks.
-            average: the old way to say ``op=Average`` (True) or ``op=Sum`` (False).
-            name: equal on all ranks; needed when the ranks may start operations in different orders.
-            compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
+            average: the old form of ``op=Average`` (True) or ``op=Sum`` (False).
+            name: equal on all ranks; needed if the ranks may start operations in different orders.
+            compression: ``Compression.fp16``, or a class of your own, makes messages smaller.
             op: Average (the default; integers truncate), Sum, Min, Max, Product or Adasum.
             prescale_factor: the tensor is multiplied by it before the reduction.
             postscale_factor: the result is multiplied by it.
@@ -190,7 +194,7 @@ class Collectives(Generic[A]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> list[A]:
-        """The reduction of several tensors as one operation, in new tensors; see ``allreduce``."""
+        """Reduces several tensors as one operation, into new tensors; see ``allreduce``."""
         pairs = [compression.compress(tensor) for tensor in tensors]
         call = self._grouped_allreduce(
             [small for small, _ in pairs], average, name, op, prescale_factor, postscale_factor, process_set
@@ -217,12 +221,12 @@ class Collectives(Generic[A]):
     )
     broadcast = blocking(
         _broadcast,
-        """The root's tensor, in a new tensor.
+        """Returns the root's tensor, in a new tensor.
 
-        ``root_rank`` is a rank of the job, also in a process set; shape and type are the same on all ranks.
+        ``root_rank`` is a rank of the job, even in a process set; shape and type are the same on all ranks.
         """,
     )
-    broadcast_ = blocking(_broadcast, "The root's tensor, in place.", in_place=True)
+    broadcast_ = blocking(_broadcast, "Gives the root's tensor to all ranks, in place.", in_place=True)
 
     # -- allgather ---------------------------------------------------------------------------------
 
@@ -241,16 +245,17 @@ class Collectives(Generic[A]):
     )
     allgather = blocking(
         _allgather,
-        """The ranks' tensors joined along the first dimension, which may differ and be zero.
+        """Joins the ranks' tensors along the first dimension, which may differ and be zero.
 
-        Shapes ``[n_r, …]`` on rank r give ``[n_0 + n_1 + …, …]`` everywhere. Without dimensions: ValueError.
+        Shapes ``[n_r, …]`` on rank r give ``[n_0 + n_1 + …, …]`` everywhere. A tensor without dimensions is a
+        ValueError.
         """,
     )
     grouped_allgather_async = asynchronous(
         _grouped_allgather, "Starts joining several tensors as one operation."
     )
     grouped_allgather = blocking(
-        _grouped_allgather, "Several tensors joined as one operation, each as by ``allgather``."
+        _grouped_allgather, "Joins several tensors as one operation, each as by ``allgather``."
     )
 
     # -- reducescatter -----------------------------------------------------------------------------
@@ -281,10 +286,10 @@ class Collectives(Generic[A]):
         return Call(REDUCESCATTER, tensors, every, name, process_set, op, factors, grouped=True)
 
     reducescatter_async = asynchronous(
-        _reducescatter, "Starts the reduction of a tensor over all ranks, of which every rank keeps its rows."
+        _reducescatter, "Starts reducing a tensor over all ranks; every rank keeps its rows of the result."
     )
     grouped_reducescatter_async = asynchronous(
-        _grouped_reducescatter, "As ``reducescatter_async``, several tensors as one operation."
+        _grouped_reducescatter, "Starts ``reducescatter`` of several tensors as one operation."
     )
 
     def reducescatter(
@@ -297,12 +302,13 @@ class Collectives(Generic[A]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> A:
-        """The reduction of a tensor over all ranks, of which every rank keeps its rows.
+        """Reduces a tensor over all ranks; every rank keeps its rows of the result.
 
-        The first dimension is divided; where it does not divide evenly the first ranks get one row more.
+        The first dimension is divided among the ranks; if it does not divide evenly, the first ranks get one
+        row more.
 
         Raises:
-            ValueError: another ``op`` than Average and Sum (a NotImplementedError, too), or a tensor without
+            ValueError: ``op`` is neither Average nor Sum (also a NotImplementedError), or the tensor has no
                 dimensions.
         """
         small, context = compression.compress(tensor)
@@ -320,7 +326,7 @@ class Collectives(Generic[A]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> list[A]:
-        """As ``reducescatter``, several tensors as one operation."""
+        """Does ``reducescatter`` of several tensors as one operation."""
         pairs = [compression.compress(tensor) for tensor in tensors]
         call = self._grouped_reducescatter(
             [small for small, _ in pairs], name, op, process_set, prescale_factor, postscale_factor
@@ -344,11 +350,11 @@ class Collectives(Generic[A]):
     alltoall_async = asynchronous(_alltoall, "Starts giving every rank its rows of this rank's tensor.")
     alltoall = blocking(
         _alltoall,
-        """Gives every rank its rows of this rank's tensor; returns what the ranks gave for this one, by rank.
+        """Gives every rank its rows of this rank's tensor; returns the rows for this rank, ordered by sender.
 
-        ``splits[r]`` rows go to rank r of the process set; without it all get the same number, so the first
-        dimension must be divisible by the size. With it the result is a pair: the rows, and how many of
-        them came from each rank.
+        ``splits[r]`` rows go to rank r of the process set; without ``splits`` all ranks get the same number,
+        so the first dimension must be divisible by the size. With ``splits`` the result is a pair: the rows,
+        and the number of rows from each rank.
         """,
     )
 
@@ -359,13 +365,13 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 
 
 def join(device: int = -1) -> int:
-    """Says that this rank has no more data, and waits until every rank has said so.
+    """Signals that this rank has run out of data and waits for all ranks to do the same.
 
-    Meanwhile the others' allreduces and barriers go on without it: it contributes what changes nothing, zeros
+    Until then the others' allreduces and barriers continue without it: it contributes neutral values, zeros
     to sums, and still counts in averages. Other operations fail, unless ``HOROVOD_JOIN=all``.
 
     Args:
-        device: accepted for compatibility; the tensors of the others say where they are.
+        device: accepted for compatibility; it has no meaning.
 
     Returns:
         The rank that joined last, the same on all ranks: the one to broadcast the model from.

@@ -1,4 +1,4 @@
-"""Compression of what is sent. Users write their own with the same two methods."""
+"""Compression of tensors before they are sent. Users write their own classes with the same two methods."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from horovod.framework.arrays import as_numpy
 
 
 class Compressor(Protocol):
-    """Turns a tensor into a smaller one and back; the context is whatever the way back needs."""
+    """Turns a tensor into a smaller one and back; the context is any value that the way back needs."""
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """The tensor to send, and the context."""
+        """Returns the tensor to send, and the context."""
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """The received tensor in its first form."""
+        """Returns the received tensor in its original form."""
 
 
 class NoneCompressor:
@@ -24,24 +24,24 @@ class NoneCompressor:
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """The tensor itself."""
+        """Returns the tensor itself."""
         return tensor, None
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """The tensor itself."""
+        """Returns the tensor itself."""
         return tensor
 
 
 class FP16Compressor:
-    """Sends floating-point arrays that are wider than that as float16.
+    """Sends wider floating-point arrays as float16.
 
-    JAX's, also while it traces, and MXNet's cast themselves, all others NumPy.
+    Arrays of JAX, also while it traces, and of MXNet have ``astype``; NumPy casts all others.
     """
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """The array in float16, and its own type."""
+        """Returns the array in float16, and its own type."""
         import numpy as np
 
         # MXNet's arrays have NumPy's types as classes.
@@ -53,7 +53,7 @@ class FP16Compressor:
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """The array in its own type."""
+        """Returns the array in its own type."""
         return tensor if ctx is None else tensor.astype(ctx)
 
 

@@ -1,5 +1,7 @@
-"""Gradients of the collectives, for frameworks that differentiate. The gradient of a collective is another
-collective; what follows knows which, the framework only how to record it."""
+"""Gradients of the collectives, for frameworks that differentiate.
+
+The gradient of a collective is another collective. This module knows which one; a framework only records
+it."""
 
 from __future__ import annotations
 
@@ -28,37 +30,37 @@ Rule = Callable[[list[A]], list[A]]
 
 
 class Differentiable(Arrays[A], Protocol[A]):
-    """What must be known beyond :class:`Arrays`."""
+    """Arrays of a framework that can record an operation and its gradient."""
 
     def needs_gradient(self, tensors: Sequence[A]) -> bool:
-        """Whether the framework would ask for the gradient of a result of these."""
+        """Returns true if the framework may ask for the gradient of a result of these tensors."""
 
     def record(self, forward: Rule[A], backward: Rule[A], tensors: Sequence[A]) -> list[A]:
-        """The result of ``forward(tensors)``, whose gradients go through ``backward``."""
+        """Returns ``forward(tensors)``, and records ``backward`` for the gradients of these results."""
 
     def zeros_like(self, array: A) -> A:
-        """Zeros of the same shape and type."""
+        """Returns zeros of the same shape and type."""
 
     def extend(self, array: A, rows: int) -> A:
-        """The array with rows of zeros added up to this number."""
+        """Returns the array with rows of zeros appended up to this number of rows."""
 
 
 class _Rows(NamedTuple):
-    """Numbers of rows that a gradient must know: of each tensor given, and received from each rank."""
+    """Numbers of rows that a gradient must know: of each given tensor, and received from each rank."""
 
     given: list[int]
     received: list[int]
 
 
 class DifferentiableCollectives(Collectives[A]):
-    """The operations for one kind of arrays that can be differentiated, any number of times."""
+    """The operations for arrays that can be differentiated, any number of times."""
 
     def __init__(self, arrays: Differentiable[A]) -> None:
         super().__init__(arrays)
         self._differentiable = arrays
 
     def outcome(self, call: Call[A, T]) -> T:
-        """Runs a call that makes new tensors, and records it where a gradient may be asked for."""
+        """Runs a call that makes new tensors, and records it if a gradient may be needed."""
         return call.pick(self._outputs(call))
 
     def _outputs(self, call: Call[A, Any]) -> list[A]:
@@ -74,7 +76,7 @@ class DifferentiableCollectives(Collectives[A]):
             outputs = self._arrays.run(call)
             if operation.result == "exchanged":
                 counts.received.extend(outputs[1].tolist())  # type: ignore[attr-defined]
-            call.tensors = ()  # the graph need not keep them
+            call.tensors = ()  # the graph does not need them
             return outputs
 
         def backward(gradients: list[A]) -> list[A]:
@@ -85,7 +87,7 @@ class DifferentiableCollectives(Collectives[A]):
     def follow(
         self, call: Call[A, Any], operation: _core.Operation, gradients: list[A], **options: Any
     ) -> list[A]:
-        """The collective that an operation's gradients go through; its name says of which it is."""
+        """Runs the collective on an operation's gradients; its name contains that of the operation."""
         name = f"{call.name}.gradient" if call.name else None
         follower: Call[A, Any] = Call(operation, gradients, every, name, call.process_set, **options)
         return self._outputs(follower)
@@ -93,13 +95,13 @@ class DifferentiableCollectives(Collectives[A]):
     # -- one rule for each operation ---------------------------------------------------------------
 
     def _of_allreduce(self, call: Call[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
-        """The same reduction of the gradients."""
+        """Reduces the gradients in the same way."""
         asked = call.request
         options = {"reduction": asked.reduction, "factors": (asked.prescale, asked.postscale)}
         return self.follow(call, ALLREDUCE, gradients, grouped=bool(asked.grouped), **options)
 
     def _of_allgather(self, call: Call[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
-        """This rank's rows of the averaged gradients."""
+        """Returns this rank's rows of the averaged gradients."""
         before = _rows_before(call, rows.given)
         reduced = self.follow(
             call, ALLREDUCE, gradients, reduction=Average, grouped=bool(call.request.grouped)
@@ -110,13 +112,13 @@ class DifferentiableCollectives(Collectives[A]):
         ]
 
     def _of_broadcast(self, call: Call[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
-        """The averaged gradient at the root, zeros elsewhere."""
+        """Returns the averaged gradient at the root, zeros on other ranks."""
         (reduced,) = self.follow(call, ALLREDUCE, gradients, reduction=Average)
         at_root = _core.placement()[0] == call.request.root
         return [reduced if at_root else self._differentiable.zeros_like(reduced)]
 
     def _of_reducescatter(self, call: Call[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
-        """All ranks' gradients joined, times the factors, and times the size for a sum."""
+        """Joins all ranks' gradients and multiplies them by the factors, and by the size for a sum."""
         factor = call.request.prescale * call.request.postscale
         if call.request.reduction == Sum:
             factor *= call.process_set.size() or 1
@@ -124,13 +126,13 @@ class DifferentiableCollectives(Collectives[A]):
         return [gradient * factor for gradient in joined]  # type: ignore[operator,misc]
 
     def _of_alltoall(self, call: Call[A, Any], gradients: list[A], rows: _Rows) -> list[A]:
-        """Rows go back to where they came from; those that went nowhere have no gradient."""
+        """Returns rows to the ranks that sent them; the gradient of rows that were not sent is zero."""
         returned = self.follow(call, ALLTOALL, gradients[:1], splits=rows.received)[0]
         return [self._differentiable.extend(returned, rows.given[0])]
 
 
 def _rows_before(call: Call[A, Any], counts: list[int]) -> list[int]:
-    """How many rows the lower ranks have, by tensor."""
+    """Returns the number of rows of all lower ranks, by tensor."""
     name = f"{call.name}.rows" if call.name else None
     number = check_member(call.process_set)
     request = _core.describe(ALLGATHER, process_set=number)

@@ -1,4 +1,4 @@
-"""From a list of gradients to the list of reduced ones, for what has no hooks: tapes, Keras, pytrees."""
+"""Reduction of lists of gradients, for frameworks without hooks: tapes of TensorFlow, and Keras."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ A = TypeVar("A")
 
 
 class Tensors(Protocol[A]):
-    """What a framework does with gradients, be they memory, nodes of a graph or traced."""
+    """A framework's operations on gradients, which may be arrays in memory, nodes of a graph or traced."""
 
     def is_sparse(self, gradient: A) -> bool:
-        """Whether it holds some rows only, by their numbers."""
+        """Returns true if the gradient consists of some rows and their numbers."""
 
     def dense(self, gradient: A) -> A:
-        """A sparse gradient in full."""
+        """Returns a sparse gradient as a dense one."""
 
     def scale(self, gradient: A, factor: float) -> A:
-        """The gradient, dense or sparse, times the factor."""
+        """Returns the gradient, dense or sparse, times the factor."""
 
     def reduce(
         self, groups: Sequence[Sequence[A]], names: Sequence[str], rules: Rules
     ) -> Sequence[Sequence[A]]:
-        """Reduces every group of dense gradients as one operation, or all of them as one.
+        """Reduces every group of dense gradients as one operation, or all groups as one.
 
-        They must not wait for each other: no group is finished before all are started, or at least their
-        order is free.
+        Groups must not wait for each other: all are started before one is waited for, or they may run in
+        any order.
         """
 
     def gather(self, gradients: Sequence[A], names: Sequence[str], rules: Rules) -> Sequence[A]:
-        """Reduces sparse gradients, which stay sparse: their rows are gathered. Factors are left out."""
+        """Reduces sparse gradients, which stay sparse: their rows are gathered. Factors are not applied."""
 
 
 class GradientList(Generic[A]):
     """Reduces lists of gradients over all ranks, again and again.
 
-    Parameters are known by their places: TensorFlow's and Keras's can't be hashed. Where a gradient is None
-    on one rank, it has to be on all.
+    Parameters are identified by their places: TensorFlow's and Keras's can't be hashed. If a gradient is None
+    on one rank, it must be None on all. Any thread.
 
     Args:
         tensors: the framework.
@@ -59,10 +59,9 @@ class GradientList(Generic[A]):
         rules: how to reduce; ranks that are not members keep their gradients.
         groups: a number of groups, or lists of places whose gradients are reduced as one operation; None:
             each by itself. Sparse gradients are in no group, unless ``rules.sparse_as_dense``.
-        local: places of the parameters that every rank has for itself; their gradients are not reduced.
-        scale_local: divides the gradients of those by the number of ranks, as if the others' were zeros.
-        scale: a factor for every gradient, such as 1 / k for sums over k backward passes whose average is
-            wanted.
+        local: places of the parameters that every rank keeps for itself; their gradients are not reduced.
+        scale_local: divides local gradients by the number of ranks, as if the gradients of others were zeros.
+        scale: a factor for every gradient, e.g. 1 / k to average sums over k backward passes.
     """
 
     def __init__(
@@ -81,10 +80,12 @@ class GradientList(Generic[A]):
         self.rules = replace(rules, factors=(before * scale, after))
 
     def __call__(self, gradients: Sequence[A | None]) -> list[A | None]:
-        """The reduced gradients at the same places; None stays None. Sparse ones stay sparse, or get dense.
+        """Returns the reduced gradients at the same places; None stays None.
+
+        Sparse gradients stay sparse unless ``rules.sparse_as_dense``.
 
         Raises:
-            ValueError: not as many gradients as there are names.
+            ValueError: the number of gradients is not the number of names.
             HorovodInternalError, or the framework's error: the ranks disagree, or one is lost.
         """
         if len(gradients) != len(self.names):
@@ -117,7 +118,7 @@ class GradientList(Generic[A]):
         ]
 
     def _groups_of(self, places: Sequence[int]) -> list[Sequence[int]]:
-        """Which of these places go together; what no group names goes by itself."""
+        """Returns these places in groups; a place that no group names is a group of its own."""
         if isinstance(self.groups, int):
             return [group for group in split_list(places, max(1, self.groups)) if group]
         rest = dict.fromkeys(places)
@@ -137,7 +138,7 @@ class GradientList(Generic[A]):
         ]
 
     def _keep(self, gradients: dict[int, A]) -> list[tuple[int, A]]:
-        """Those that are not reduced: local ones, or all where this rank is no member."""
+        """Scales the gradients that are not reduced: local ones, or all if this rank is not a member."""
         shared = self.rules.process_set.size() if self.rules.member and self.scale_local else None
         factor = self.scale / (shared or 1)
         return [(place, self._scaled(gradient, factor)) for place, gradient in gradients.items()]
@@ -148,20 +149,20 @@ class GradientList(Generic[A]):
 
 @dataclass
 class GradientOptions(Generic[A]):
-    """What a user asks of a tape or an optimizer: checked once, used with whatever variables come.
+    """The options that a user gives to a tape or an optimizer: checked once, used for any variables.
 
     Args:
         tensors: the framework.
-        name: of the operations, before the places.
-        kind: the type of what may be in ``groups``.
-        numbered: several may have this name: from the second on a number is added to it.
+        name: the prefix of the operations' names; a place follows it.
+        kind: the type of the members of ``groups``.
+        numbered: several objects may have this name: from the second on a number is added to it.
         scale: as for ``GradientList``.
-        local: variables that every rank has for itself.
+        local: variables that every rank keeps for itself.
 
-    The others are as the user has given them.
+    The other arguments are those of the user.
 
     Raises:
-        ValueError: they make no sense.
+        ValueError: they contradict each other, or one is out of range.
     """
 
     tensors: Tensors[A]
@@ -187,8 +188,10 @@ class GradientOptions(Generic[A]):
 
     @functools.cached_property
     def prefix(self) -> str:
-        """Of the operations' names. Numbers count what has reduced, which all ranks do in one order, unlike
-        what was made: one rank alone may have made more of them.
+        """The prefix of the operations' names.
+
+        Its number counts the objects that have reduced, which all ranks do in one order; one rank alone may
+        have made more objects.
         """
         if not self.numbered:
             return self.name
@@ -197,7 +200,7 @@ class GradientOptions(Generic[A]):
         return f"{self.name}_{_numbers[key]}" if _numbers[key] > 1 else self.name
 
     def rules(self) -> Rules:
-        """Whether this rank is a member may change with the process sets."""
+        """Returns how to reduce now: whether this rank is a member changes with the process sets."""
         factors = split_factor(self.gradient_predivide_factor, self.op)
         member = is_member(self.process_set)
         return Rules(
@@ -210,7 +213,7 @@ class GradientOptions(Generic[A]):
         )
 
     def reduce(self, gradients: Sequence[A | None], variables: Sequence[Any]) -> list[A | None]:
-        """The reduced gradients of these variables."""
+        """Returns the reduced gradients of these variables."""
         groups = self.groups
         if groups is not None and not isinstance(groups, int):
             groups = make_groups(groups, dict(enumerate(variables)))
@@ -226,7 +229,7 @@ class GradientOptions(Generic[A]):
         return reduce(gradients)
 
     def places_of_local(self, variables: Sequence[Any]) -> list[int]:
-        """Where local variables stand among these; known by identity, as they can't be hashed."""
+        """Returns the places of local variables among these, by identity, as they can't be hashed."""
         local = {id(variable) for variable in self.local}
         return [place for place, variable in enumerate(variables) if id(variable) in local]
 
@@ -244,7 +247,7 @@ class DenseTensors(Tensors[A], Protocol[A]):
         return gradient
 
     def gather(self, gradients: Sequence[A], names: Sequence[str], rules: Rules) -> Sequence[A]:
-        return gradients  # there are none
+        return gradients  # the list is empty
 
     def scale(self, gradient: A, factor: float) -> A:
         scaled: Any = gradient
@@ -252,7 +255,7 @@ class DenseTensors(Tensors[A], Protocol[A]):
 
 
 class EagerTensors(DenseTensors[A]):
-    """Tensors whose collectives return handles."""
+    """Tensors with collectives that return handles."""
 
     def __init__(self, collectives: Collectives[A]) -> None:
         self.collectives = collectives

@@ -1,4 +1,4 @@
-"""What users say of their parameters: names, groups, factors. The same for all frameworks."""
+"""Checks of the names, groups and factors that users pass to optimizers. The same for all frameworks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 
 def split_factor(factor: float, op: int) -> tuple[float, float]:
-    """The factors before and after the sum that a gradient_predivide_factor means."""
+    """Returns the factors before and after the sum that a gradient_predivide_factor means."""
     if factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor needs op=Average")
     if not (0 < factor < math.inf and 1.0 / factor < math.inf):
@@ -23,14 +23,14 @@ def split_factor(factor: float, op: int) -> tuple[float, float]:
 
 
 def check_passes(passes: Any) -> int:
-    """The user's backward_passes_per_step."""
+    """Returns the user's backward_passes_per_step; ValueError unless it is an integer of at least 1."""
     if not isinstance(passes, int) or passes < 1:
         raise ValueError(f"backward_passes_per_step must be an integer of at least 1, not {passes}")
     return passes
 
 
 def check_names(named_parameters: Iterable[Any], parameters: Sequence[Any]) -> list[str]:
-    """The user's name of each parameter; ValueError when they are incomplete or ambiguous."""
+    """Returns the user's name of each parameter; ValueError if names are missing or ambiguous."""
     pairs = list(named_parameters)
     if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
         raise ValueError("named_parameters must be tuples (name, parameter), as of model.named_parameters()")
@@ -48,7 +48,7 @@ def check_names(named_parameters: Iterable[Any], parameters: Sequence[Any]) -> l
 
 
 def check_groups(groups: Any, kind: type) -> Any:
-    """The user's groups; ValueError unless they are None, a number, or lists of parameters of this type."""
+    """Returns the user's groups; ValueError unless they are None, a number or lists of such parameters."""
     if isinstance(groups, int):
         if groups < 1:
             raise ValueError(f"groups must be a positive number or lists of parameters, not {groups}")
@@ -62,7 +62,7 @@ def check_groups(groups: Any, kind: type) -> Any:
 
 
 def make_groups(groups: int | Sequence[Sequence[P]], parameters: Mapping[int, P]) -> list[tuple[int, ...]]:
-    """Which parameters, by their places, are reduced together: a number of slices, or the user's lists."""
+    """Returns groups of places of parameters to reduce together: a number of slices, or the user's lists."""
     slices: list[Sequence[int]]
     if isinstance(groups, int):
         slices = split_list(list(parameters), max(1, min(groups, len(parameters))))

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def poll(handle: Handle[Any]) -> bool:
-    """Whether the operation is done, so that ``synchronize`` would not wait."""
+    """Returns true if the operation is done, so that ``synchronize`` would not wait."""
     if not isinstance(handle, Handle):
         raise ValueError(f"poll takes the handle of an asynchronous operation, not {handle!r}")
     return handle.done()
@@ -21,7 +21,7 @@ def synchronize(handle: Handle[T]) -> T: ...
 @overload
 def synchronize(handle: object) -> Any: ...
 def synchronize(handle: Any) -> Any:
-    """Waits for an asynchronous operation and returns its result; None when it is no handle.
+    """Waits for an asynchronous operation and returns its result; returns None for any other object.
 
     Raises:
         HorovodInternalError: the operation failed between the ranks.

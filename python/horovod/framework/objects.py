@@ -1,5 +1,6 @@
-"""Any picklable Python object among the ranks. Only bytes of this very job are unpickled: its connections are
-authenticated."""
+"""Exchange of picklable Python objects among the ranks.
+
+Only bytes of this job are unpickled: its connections are authenticated."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from horovod.framework.requests import ALLGATHER, BROADCAST
 
 try:
     import cloudpickle as pickler
-except ImportError:  # functions and classes of __main__ then can't be sent
+except ImportError:  # then functions and classes of __main__ can't be sent
     pickler = pickle
 
 _LENGTH_BYTES = 8
@@ -29,9 +30,9 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The root's object, on every rank of the process set. The others' ``obj`` is ignored.
+    """Returns the root's object on every rank of the process set. The ``obj`` of other ranks is ignored.
 
-    Two broadcasts, ``<name>.sz`` and ``<name>.t``; ``root_rank`` is a rank of the job.
+    The names of its two broadcasts are ``<name>.sz`` and ``<name>.t``; ``root_rank`` is a rank of the job.
     """
     name = "broadcast_object" if name is None else name
     number = check_member(process_set)
@@ -47,7 +48,7 @@ def broadcast_object(
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Every rank's object, in rank order."""
+    """Returns every rank's object, in rank order."""
     name = "allgather_object" if name is None else name
     number = check_member(process_set)
     data = bytearray(pickler.dumps(obj))

@@ -1,4 +1,6 @@
-"""What the distributed optimizers of all frameworks share: which gradients go when, and what comes back."""
+"""The reduction of an optimizer's gradients while backward passes run: which gradients are sent when.
+
+Frameworks with hooks use it; the others use gradient_list.py."""
 
 from __future__ import annotations
 
@@ -22,54 +24,54 @@ Q = TypeVar("Q", contravariant=True)
 
 
 class Gradients(Protocol[Q, A]):
-    """Where a framework keeps the gradient of a parameter, or what else is to be reduced."""
+    """The place in which a framework keeps the gradient of a parameter, or another value to reduce."""
 
     def take(self, parameter: Q) -> A:
-        """The gradient; zeros when this rank has computed none."""
+        """Returns the gradient; zeros if this rank has computed none."""
 
     def take_sparse(self, parameter: Q) -> A:
-        """The gradient, sparse; without entries when this rank has computed none."""
+        """Returns the gradient as a sparse one; without entries if this rank has computed none."""
 
     def is_sparse(self, parameter: Q) -> bool:
-        """Whether this rank has computed a sparse gradient."""
+        """Returns true if this rank has computed a sparse gradient."""
 
     def is_trained(self, parameter: Q) -> bool:
-        """Whether the parameter is not frozen."""
+        """Returns true unless the parameter is frozen."""
 
     def dense(self, array: A) -> A:
-        """The array or its memory in a new one, else a dense row-major copy, to be reduced in place."""
+        """Returns an array to reduce in place: this memory if it is dense and row-major, otherwise a copy."""
 
     def copy(self, array: A) -> A:
-        """A copy, dense or sparse as the array is, to be kept."""
+        """Returns a copy, which is sparse if the array is."""
 
     def start_sparse(self, array: A, name: str, op: int, process_set: ProcessSet) -> Callable[[], A]:
         """Starts the reduction of a sparse array; the returned function waits for it."""
 
     def put(self, parameter: Q, reduced: A) -> None:
-        """Makes the reduced array the gradient, unless it lies in its memory already; sparse if that was."""
+        """Makes the reduced array the gradient, unless it is in its memory; sparse if the gradient was."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How gradients are reduced: what the user asked for."""
+    """How gradients are reduced, by the user's options."""
 
     op: int
     factors: tuple[float, float]
     compression: type[Compressor]
     process_set: ProcessSet
-    member: bool  # whether this rank takes part at all
-    early: bool = True  # start as soon as a gradient is there; else only in `finish`
+    member: bool  # false: this rank keeps its own gradients
+    early: bool = True  # start as soon as a gradient is complete; otherwise only in `finish`
     sparse_as_dense: bool = False
 
 
 class Reducer(Generic[P, A]):
-    """The gradients of one optimizer in one step after the other.
+    """Reduces the gradients of one optimizer, step after step. Any thread.
 
-    ``arrived`` gets every gradient of every backward pass; ``ready`` starts its reduction in the last one,
-    ``finish`` starts what no pass has (ranks may use different parameters) and waits for all, ``forget``
-    begins a new step. When gradients come after ``finish``, the next one is another *round* of the same step.
-    Everything is kept by the place of a parameter in ``parameters``: tensors are slow keys, or none at all.
-    Any thread.
+    A hook adds the place of every gradient to ``arrived`` in every backward pass. ``ready`` starts the
+    reductions in the last pass of a step. ``finish`` starts the reductions of gradients that no pass has
+    computed, as ranks may use different parameters, and waits for all. ``forget`` starts a new step. If
+    gradients arrive after ``finish``, the next ``finish`` is another *round* of the same step. State is
+    indexed by the position of a parameter in ``parameters``: tensors hash slowly or not at all.
     """
 
     def __init__(
@@ -85,31 +87,31 @@ class Reducer(Generic[P, A]):
         self.parameters, self.names = parameters, names
         self.group_of = {place: group for group in groups for place in group}
         self.rules = rules
-        self.number = -1  # of the process set when the reductions were described
+        self.number = -1  # the id of the process set for which the reductions were described
         self.set_passes(passes)
-        # Those whose gradients are sparse, on all ranks alike; None: the ranks have not agreed yet.
+        # Places whose gradients are sparse, the same on all ranks; None: the ranks have not agreed yet.
         self.sparse: set[int] | None = None if rules.early else set()
-        self.restored: set[int] = set()  # likewise, but reduced densely; they are sparse again afterwards
-        self.in_flight: set[int] = set()  # what has been started, or waits for the rest of its group
+        self.restored: set[int] = set()  # sparse gradients that are reduced densely and made sparse again
+        self.in_flight: set[int] = set()  # places that were started, or wait for the rest of their group
         self.operations: list[_core.Handle[None]] = []
-        # Those that can't be reduced just as they are; without compression the engine's refusal tells.
+        # Places that need `_prepare`: all with compression, otherwise those that the engine has refused.
         self.careful = set() if rules.compression is NoneCompressor else set(range(len(names)))
-        self.sent: dict[int, tuple[A, Any]] = {}  # what they reduce, and what decompressing needs to know
-        self.gathering: dict[int, Callable[[], A]] = {}  # the sparse ones, and those of `start_own`
-        # Starts the reduction of a gradient in the user's own way, and returns what waits for it.
+        self.sent: dict[int, tuple[A, Any]] = {}  # arrays in flight, with the context of their compression
+        self.gathering: dict[int, Callable[[], A]] = {}  # waits for sparse gradients and those of `start_own`
+        # Starts the reduction of a gradient in the user's own way, and returns a function that waits for it.
         self.start_own: Callable[[P], Callable[[], A]] | None = None
         self.rounds = 0  # calls of `finish` in this step that reduced
-        self.lock = threading.RLock()  # of all but `arrived`
-        self.streams: dict[int, int] = {}  # on which gradients of a device were computed; any thread
-        self.arrived: list[int] = []  # whose gradients came, before `ready` has heard of it
+        self.lock = threading.RLock()  # of all members except `arrived` and `streams`
+        self.streams: dict[int, int] = {}  # streams on which a device's gradients were computed; any thread
+        self.arrived: list[int] = []  # places whose gradients have arrived since the last `ready`
         self.forget()
 
     def set_passes(self, passes: int) -> None:
-        """How many backward passes add to the gradients before they are reduced."""
+        """Sets how many backward passes are summed up before the gradients are reduced."""
         self.passes = check_passes(passes)
 
     def add(self, parameter: P, name: str) -> int:
-        """One more parameter, on all ranks alike; returns its place."""
+        """Adds a parameter, as all ranks must; returns its place."""
         self.parameters.append(parameter)
         self.names.append(name)
         if self.rules.compression is not NoneCompressor:
@@ -118,13 +120,16 @@ class Reducer(Generic[P, A]):
             self.sparse = None
         return len(self.parameters) - 1
 
-    # -- what happens to the reducer ---------------------------------------------------------------
+    # -- events of a step --------------------------------------------------------------------------
 
     def ready(self, waits: bool = False) -> None:
-        """One more pass has added to the gradients that have arrived; `waits`: `finish` comes next."""
+        """Counts one more pass for the gradients that have arrived, and starts those that are complete.
+
+        ``waits``: the caller calls ``finish`` next.
+        """
         with self.lock:
             arrived = self.arrived[:]
-            del self.arrived[: len(arrived)]  # others may have come since
+            del self.arrived[: len(arrived)]  # others may have arrived since
             starting, passes = [], self.passes
             for place in arrived:
                 seen = self.seen.get(place, 0) + 1
@@ -157,7 +162,7 @@ class Reducer(Generic[P, A]):
             )
 
     def finish(self) -> None:
-        """Returns when all gradients are reduced; raises the first error after all have ended."""
+        """Returns after all gradients are reduced; raises the first error after all reductions have ended."""
         with self.lock:
             self.ready(waits=True)
             if not self.rules.member or (self.rounds and not self.changed):
@@ -166,7 +171,7 @@ class Reducer(Generic[P, A]):
                 self._agree_on_sparse()
             rest = [place for place in range(len(self.parameters)) if place not in self.in_flight]
             trained = self.gradients.is_trained
-            rest = [i for i in rest if i in self.group_of or trained(self.parameters[i])]  # groups go whole
+            rest = [i for i in rest if i in self.group_of or trained(self.parameters[i])]  # groups stay whole
             self._start(rest, waits=True)
             taken, self.in_flight = self.in_flight, set()
             self.changed.clear()
@@ -181,22 +186,22 @@ class Reducer(Generic[P, A]):
             self._settle(taken)
 
     def forget(self) -> None:
-        """The step is over; gradients may come anew."""
+        """Ends the step; the next gradients belong to a new one."""
         self.arrived.clear()
         self.streams.clear()
-        self.seen: dict[int, int] = {}  # passes since the step began
-        self.changed: set[int] = set()  # gradients that came since the last `finish`
-        self.settled: dict[int, A] = {}  # what was reduced and may still grow
+        self.seen: dict[int, int] = {}  # passes since the step started
+        self.changed: set[int] = set()  # gradients that have arrived since the last `finish`
+        self.settled: dict[int, A] = {}  # reduced sums to which a later pass may add
         self.rounds = 0
-        self.due = False  # a gradient has come in its last pass
+        self.due = False  # a gradient has arrived in its last pass
 
     # -- reductions --------------------------------------------------------------------------------
 
     def _agree_on_sparse(self) -> None:
-        """Which parameters have a sparse gradient on some rank, and which are reduced densely on some.
+        """Finds the parameters whose gradient is sparse on some rank, and those reduced densely on some rank.
 
-        Once for each optimizer: a rank that does not use a parameter must know what the others will send,
-        and what the gradient is to be for the step.
+        This happens once for each optimizer: a rank that does not use a parameter must know whether the
+        others will send sparse or dense gradients, and which of them the step needs.
         """
         count = len(self.parameters)
         marks = bytearray(map(self.gradients.is_sparse, self.parameters)) + bytearray(count)
@@ -210,7 +215,7 @@ class Reducer(Generic[P, A]):
         self.sparse = sparse - self.restored
 
     def _start(self, places: Sequence[int], waits: bool) -> None:
-        number = check_member(self.rules.process_set)  # it may be gone, or another one's
+        number = check_member(self.rules.process_set)  # the set may be removed, or registered again
         if number != self.number:
             self._describe(number)
         for place in places:
@@ -230,7 +235,7 @@ class Reducer(Generic[P, A]):
                 self._reduce(group, True, waits)
 
     def _describe(self, number: int) -> None:
-        """The reductions of single gradients, and of groups."""
+        """Makes the requests for single gradients and for groups."""
         before, after = self.rules.factors
         self.number = number
         self.requests = tuple(
@@ -246,7 +251,7 @@ class Reducer(Generic[P, A]):
         )
 
     def _reduce(self, places: tuple[int, ...], grouped: bool, waits: bool) -> None:
-        """Starts the reduction of these gradients as one operation: what every gradient of a step costs."""
+        """Starts the reduction of these gradients as one operation; it runs for every gradient of a step."""
         tensors = []
         for place in places:
             tensor, context = self._take(place), None
@@ -279,7 +284,7 @@ class Reducer(Generic[P, A]):
         return take(self.parameters[place])
 
     def _prepare(self, place: int, gradient: A) -> tuple[A, Any]:
-        """What is to be reduced of a gradient, dense, and what decompressing it needs to know."""
+        """Returns the dense array to reduce for a gradient, and the context of its compression."""
         part = self._contribution(place, self.gradients.dense(gradient))
         small, context = self.rules.compression.compress(part)
         return self.gradients.dense(small), context
@@ -300,11 +305,11 @@ class Reducer(Generic[P, A]):
         self.gradients.put(self.parameters[place], self._settled(place, gathering()))
 
     def _name(self, place: int) -> str:
-        """A later round has names of its own, so that it never meets another rank's next step."""
+        """Returns a name that differs by round, so that a later round never meets another rank's step."""
         return f"{self.names[place]}.{self.rounds + 1}" if self.rounds else self.names[place]
 
     def _contribution(self, place: int, gradient: A) -> A:
-        """In a later round of a sum: what has come since, as the rest is the sum over all ranks already."""
+        """Returns the gradient; in a later round of a sum only its growth: the rest is reduced already."""
         if not self.rounds or self.rules.op == Average:
             return gradient
         if place not in self.changed:
@@ -312,13 +317,13 @@ class Reducer(Generic[P, A]):
         return gradient - self.settled[place]  # type: ignore[operator,no-any-return]
 
     def _settled(self, place: int, reduced: A) -> A:
-        """A part that was reduced together with the rest of the gradient."""
+        """Returns a reduced part together with the part of the gradient that was reduced before."""
         if place not in self.settled:
             return reduced
         return self.settled.pop(place) + reduced  # type: ignore[operator,no-any-return]
 
     def _settle(self, taken: Iterable[int]) -> None:
-        """Keeps sums to which another backward pass of this step may still add."""
+        """Keeps copies of sums to which another backward pass of this step may still add."""
         if self.rules.op != Sum or not self.rules.early:
             return
         for place in taken:

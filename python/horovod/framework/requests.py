@@ -1,5 +1,7 @@
-"""What one call asks of the engine. Every collective is written once, as a method that makes a
-:class:`Call`; ``asynchronous`` and ``blocking`` turn it into the functions that users call."""
+"""Calls of collectives as requests to the engine.
+
+Every collective is written once, as a method that makes a :class:`Call`; ``asynchronous`` and ``blocking``
+turn it into the functions that users call."""
 
 from __future__ import annotations
 
@@ -29,19 +31,19 @@ REDUCESCATTER = _core.operations["reducescatter"]
 
 
 def factor_bits(factor: float) -> int:
-    """A float64 as an integer: equal exactly where the factors are the same, unlike 0.0 and -0.0, or NaNs."""
+    """Returns a float64 as an integer: equality then distinguishes 0.0 from -0.0, and a NaN equals itself."""
     bits: int = struct.unpack("=q", struct.pack("=d", factor))[0]
     return bits
 
 
 def factor_of(bits: int) -> float:
-    """The float64 again."""
+    """Returns the float64 of ``factor_bits``."""
     factor: float = struct.unpack("=d", struct.pack("=q", bits))[0]
     return factor
 
 
 class Call(Generic[A, T]):
-    """A request and its tensors, checked and ready. ``pick`` makes the outcome of what comes out."""
+    """A checked request and its tensors. ``pick`` turns the list of results into the outcome of the call."""
 
     __slots__ = ("name", "pick", "process_set", "request", "splits", "tensors")
 
@@ -79,7 +81,7 @@ class Call(Generic[A, T]):
 def asynchronous(
     make: Callable[P, Call[Any, T]], text: str, in_place: bool = False
 ) -> Callable[P, Handle[T]]:
-    """The form of a collective that returns a handle at once."""
+    """Makes the function of a collective that returns a handle at once."""
 
     def start(*args: P.args, **kwargs: P.kwargs) -> Handle[T]:
         handle: Handle[T] = args[0]._arrays.start(make(*args, **kwargs), in_place)  # type: ignore[attr-defined]
@@ -89,7 +91,7 @@ def asynchronous(
 
 
 def blocking(make: Callable[P, Call[Any, T]], text: str, in_place: bool = False) -> Callable[P, T]:
-    """The form of a collective that returns its outcome; differentiable where the framework can."""
+    """Makes the function of a collective that returns its outcome; differentiable if the framework can."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         call = make(*args, **kwargs)
@@ -112,17 +114,17 @@ def _signed(made: Callable[P, T], make: Callable[P, Any], returned: str, text: s
 
 
 def named(collectives: type[T]) -> type[T]:
-    """Class decorator: functions made by ``asynchronous`` and ``blocking`` learn what they are called."""
+    """Names the functions of a class that ``asynchronous`` and ``blocking`` have made; a class decorator."""
     for name, member in vars(collectives).items():
         if hasattr(member, "__signature__"):
             member.__name__, member.__qualname__ = name, f"{collectives.__name__}.{name}"
     return collectives
 
 
-# The outcome of a call with one tensor; in C, as it is called for each of a step's gradients.
+# Returns the outcome of a call with one tensor; it is in C, as it is called for every gradient of a step.
 first: Callable[[Sequence[Any]], Any] = itemgetter(0)
 
 
 def every(tensors: list[A]) -> list[A]:
-    """The outcome of a call with a list of tensors."""
+    """Returns the outcome of a call with a list of tensors."""
     return tensors

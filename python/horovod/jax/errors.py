@@ -1,4 +1,4 @@
-"""Errors of programs that JAX has run: it keeps them in the arrays that the program gives."""
+"""Errors of programs that JAX has run: it keeps them in the arrays that the program returns."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _WRAPPED = re.compile(r"^(INTERNAL: )?(Error dispatching computation: )+")  # on
 
 
 def check(arrays: Any, wait: bool) -> None:
-    """Raises the error of a program that has failed; the ones that still run are skipped, or awaited.
+    """Raises the error of a failed program. Programs in progress are skipped, or awaited if ``wait``.
 
     Raises:
-        jax.errors.JaxRuntimeError: with the text of the program that failed first.
+        jax.errors.JaxRuntimeError: a program has failed; the text is that of the first one.
     """
     ended = [
         array

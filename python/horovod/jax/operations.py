@@ -1,4 +1,4 @@
-"""The collectives for arrays and pytrees of them. A pytree is one call, whatever types its arrays have."""
+"""The collectives for arrays and pytrees of them. A pytree is one call, even with arrays of several types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LIBRARIES = {"horovod", "jax", "optax"}
 
 
 def _line_of_caller() -> str:
-    """Where the program calls: equal on ranks that run the same program, however often each has traced it."""
+    """Returns the program's line of the call: equal on ranks of one program, however often each traces it."""
     frame = sys._getframe(1)
     while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in _LIBRARIES:
         frame = frame.f_back
@@ -90,21 +90,21 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The reduction of an array, or of all arrays of a pytree as one operation, over all ranks.
+    """Reduces an array, or all arrays of a pytree as one operation, over all ranks.
 
     Args:
-        tensor: the same structure, shapes and types on all ranks; the result has them, too.
+        tensor: the same structure, shapes and types on all ranks, which the result also has.
         op: Average (integers truncate), Sum, Min, Max, Product or Adasum; the first two can be
             differentiated.
         name: equal on all ranks. None: the line of the call and its number in the compiled program.
-        compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
+        compression: ``Compression.fp16``, or a class of your own, makes messages smaller.
         prescale_factor: arrays are multiplied by it before the reduction.
         postscale_factor: results are multiplied by it.
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: an argument of this rank makes no sense, or the program runs on several local devices.
-        jax.errors.JaxRuntimeError: the ranks disagree, or one is lost; when the result is needed.
+        ValueError: an argument of this rank is invalid, or the program runs on several local devices.
+        jax.errors.JaxRuntimeError: the ranks disagree, or one is lost; raised when the result is needed.
     """
     leaves, structure = jax.tree.flatten(tensor)
     pairs = [compression.compress(_convert(ALLREDUCE, i, leaf)) for i, leaf in enumerate(leaves)]
@@ -116,9 +116,9 @@ def allreduce(
 
 
 def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """The ranks' arrays joined along the first dimension, which must be equal on all ranks.
+    """Joins the ranks' arrays along the first dimension, which must be equal on all ranks.
 
-    Shape ``[n, …]`` gives ``[n * size, …]``. Of a pytree each array is joined so.
+    Shape ``[n, …]`` gives ``[n * size, …]``. This holds for each array of a pytree.
     """
     return _collect(ALLGATHER, tensor, name, process_set)
 
@@ -126,14 +126,14 @@ def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = gl
 def broadcast(
     tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """The root's array or pytree; ``root_rank`` is a rank of the job, also in a process set."""
+    """Returns the root's array or pytree; ``root_rank`` is a rank of the job, even in a process set."""
     if process_set.ranks and root_rank not in process_set.ranks:
         raise ValueError(f"broadcast: the root rank {root_rank} is not among the ranks {process_set.ranks}")
     return _collect(BROADCAST, tensor, name, process_set, root=int(root_rank))
 
 
 def alltoall(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """Gives every rank the same number of this rank's rows, and returns what the ranks gave, by rank.
+    """Gives every rank the same number of this rank's rows; returns the rows for this rank by sender.
 
     The first dimension must be divisible by the number of ranks.
     """
@@ -156,9 +156,9 @@ def reducescatter(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The sum or average over all ranks, of which every rank keeps its rows.
+    """Sums or averages arrays over all ranks; every rank keeps its rows of the result.
 
-    Where the first dimension does not divide evenly, the first ranks get one row more.
+    If the first dimension does not divide evenly, the first ranks get one row more.
     """
     factors = {"prescale_bits": factor_bits(prescale_factor), "postscale_bits": factor_bits(postscale_factor)}
     return _collect(REDUCESCATTER, tensor, name, process_set, reduction=check_scatter_op(op), **factors)
@@ -167,8 +167,8 @@ def reducescatter(
 def barrier(tensor: Any = None, process_set: ProcessSet = global_process_set) -> Any:
     """Waits until every rank of the process set has called it.
 
-    Inside ``jit`` only data say what comes first: there give it an array or a pytree, which it returns once
-    all ranks are here. Without one it waits at once.
+    Inside ``jit`` only data dependencies order operations: pass an array or a pytree there, which it returns
+    once all ranks have called it. Without an argument it waits at once.
     """
     if tensor is None:
         return _wait_for_all(process_set)

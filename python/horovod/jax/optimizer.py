@@ -16,7 +16,7 @@ from horovod.framework.compression import Compression, Compressor
 from horovod.framework.grouping import split_factor
 from horovod.jax.operations import allreduce, broadcast
 
-_initializing = ContextVar("an optimizer of ours makes its state", default=False)
+_initializing = ContextVar("a DistributedOptimizer makes its state", default=False)
 
 
 def DistributedOptimizer(  # noqa: N802
@@ -27,19 +27,23 @@ def DistributedOptimizer(  # noqa: N802
     process_set: ProcessSet = global_process_set,
     name: str | None = None,
 ) -> Any:
-    """An optax optimizer that reduces the gradients over all ranks, as one operation, before it uses them.
+    """Makes an optax optimizer that reduces the gradients over all ranks, as one operation, before using
+    them.
 
-    State and parameters that are equal on all ranks at first (``broadcast_parameters``) stay so. For several
-    backward passes a step wrap it into ``optax.MultiSteps``, which then communicates once a step, too.
+    State and parameters that are equal on all ranks at the start (``broadcast_parameters``) remain equal. For
+    several backward passes a step wrap it into ``optax.MultiSteps``, which then communicates once a step.
 
     Args:
-        optimizer: of optax; wrap the whole chain, so that clipping sees the average.
+        optimizer: an optimizer of optax; wrap the whole chain, so that clipping uses the average.
         op: Average, Sum or Adasum.
-        compression: as for ``allreduce``, like ``process_set`` and ``name``.
-        gradient_predivide_factor: with Average, divides by it before the sum and by the rest after.
+        compression: as for ``allreduce``.
+        gradient_predivide_factor: averages divide by the factor before the sum and by size / factor after it.
+        process_set: as for ``allreduce``.
+        name: as for ``allreduce``.
 
     Raises:
-        ValueError: it is no optimizer of optax; from ``init``: it was wrapped before, or a part of it was.
+        ValueError: the object is not an optimizer of optax; or from ``init``: it or a part of it was wrapped
+            before.
     """
     import optax
 
@@ -83,9 +87,10 @@ def value_and_grad(
     name: str | None = None,
     **kwargs: Any,
 ) -> Callable[..., Any]:
-    """``jax.value_and_grad`` with gradients reduced over all ranks as one operation; the value is the rank's.
+    """Does ``jax.value_and_grad`` and reduces the gradients over all ranks as one operation, but not the
+    value.
 
-    Further arguments are those of ``jax.value_and_grad``; for the named ones see ``DistributedOptimizer``.
+    Other arguments are those of ``jax.value_and_grad``; for the named ones see ``DistributedOptimizer``.
     """
     differentiate = jax.value_and_grad(fun, *args, **kwargs)
     before, after = _factors(gradient_predivide_factor, op)
@@ -99,9 +104,9 @@ def value_and_grad(
 
 
 def broadcast_parameters(params: Any, root_rank: int = 0, name: str | None = None) -> Any:
-    """The root's pytree of parameters, or state of an optimizer, on all ranks; one operation.
+    """Returns the root's pytree of parameters, or state of an optimizer, on all ranks; one operation.
 
-    Returns new arrays, since JAX's can't be changed; keys of ``jax.random`` stay keys.
+    The arrays are new, since JAX's can't be changed; keys of ``jax.random`` stay keys.
     """
 
     def is_key(leaf: Any) -> bool:

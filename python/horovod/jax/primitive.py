@@ -1,7 +1,7 @@
 """All collectives as one JAX primitive: its types, its lowering to XLA, its batching and its derivatives.
 
-It has no JAX effect, which would cost 300 µs a call and forbid ``jax.checkpoint``. XLA alone learns that the
-call has a side effect, so that it neither merges nor drops any.
+It has no JAX effect, which would cost 300 µs a call and forbid ``jax.checkpoint``. Only XLA is informed that
+the call has a side effect, so that it neither merges nor removes calls.
 """
 
 from __future__ import annotations
@@ -35,21 +35,23 @@ from horovod.framework.requests import (
 
 
 class Spec(NamedTuple):
-    """What one call does, equal on all ranks. So must be what is made of it: XLA may run one call at a time,
-    in an order that a constant which differs by rank would change.
+    """The parameters of one call, equal on all ranks.
+
+    The code that is generated from them must also be equal: XLA may run one call at a time, in an order that
+    depends on constants in the program.
     """
 
     operation: _core.Operation
     name: str
-    given: bool  # the name is the user's; else the call's number in its program is added
-    ranks: tuple[int, ...]  # of the process set
+    given: bool  # the name is the user's; otherwise the call's number in its program is appended
+    ranks: tuple[int, ...]  # the members of the process set
     process_set: int = 0
     reduction: int = Sum
     prescale_bits: int = factor_bits(1.0)
     postscale_bits: int = factor_bits(1.0)
     root: int = 0
     grouped: bool = False
-    rows: tuple[int, ...] = ()  # allgather: of each result
+    rows: tuple[int, ...] = ()  # rows of each result of an allgather
 
     @property
     def prescale(self) -> float:
@@ -60,7 +62,7 @@ class Spec(NamedTuple):
         return factor_of(self.postscale_bits)
 
     def follower(self, operation: _core.Operation, suffix: str = "gradient", **changes: Any) -> Spec:
-        """The collective that goes through the same ranks for a derivative of this one."""
+        """Returns a collective of the same ranks for a derivative of this one."""
         return self._replace(operation=operation, name=f"{self.name}.{suffix}", **changes)
 
 
@@ -78,7 +80,7 @@ def _run_eagerly(*arrays: Any, spec: Spec) -> Any:
     try:
         with jax.disable_jit(False):  # without a compiled program there is no call of the engine
             return _compiled(spec)(*arrays)
-    except ValueError as error:  # JAX's for a status of a program that ran before, and now in this thread
+    except ValueError as error:  # the status of a program that has run before and now ran in this thread
         if not re.match("[A-Z_]+: ", str(error)):
             raise
         raise jax.errors.JaxRuntimeError(str(error)) from None
@@ -86,7 +88,7 @@ def _run_eagerly(*arrays: Any, spec: Spec) -> Any:
 
 def _types(*arrays: Any, spec: Spec) -> list[Any]:
     mesh = jax.sharding.get_abstract_mesh()
-    _check_devices(mesh.size if mesh.manual_axes else 1)  # here, too: before derivatives in shard_map
+    _check_devices(mesh.size if mesh.manual_axes else 1)  # also here: before derivatives in shard_map
 
     def shape(index: int, array: Any) -> tuple[int, ...]:
         if spec.operation.result == "joined":
@@ -106,7 +108,7 @@ collective_p.def_abstract_eval(_types)
 
 
 def _check_devices(count: int) -> None:
-    """A rank is one device: a program on several would submit every name several times."""
+    """Refuses several devices: a rank is one device, and every name would be submitted several times."""
     if count > 1:
         raise ValueError(
             f"horovod.jax: rank {_core.placement()[0]} runs this program on {count} local devices, but a "
@@ -118,13 +120,14 @@ def _devices_of(context: Any) -> int:
     axes = context.module_context.axis_context
     if getattr(axes, "mesh", None) is not None:
         return int(axes.mesh.size)
-    # The second is what older versions have for pmap.
+    # Older versions have axis_env, for pmap.
     return int(axes.num_devices if hasattr(axes, "num_devices") else axes.axis_env.nreps)
 
 
 def _takes_memory(operation: _core.Operation, operand: Any) -> bool:
-    """Whether the result takes the operand's place. XLA copies first what is needed later, and would copy
-    every argument that was not donated.
+    """Returns true if the result may overwrite the operand.
+
+    XLA copies an operand first if it is needed later, so it would copy every argument that was not donated.
     """
     if operation.result != "same":
         return operation is BARRIER
@@ -136,12 +139,12 @@ def _takes_memory(operation: _core.Operation, operand: Any) -> bool:
 
 
 def _name(context: Any, spec: Spec) -> str:
-    """Its number counts in the order of the program, so another trace on this rank shifts nothing."""
+    """Returns a name; its number counts calls in the program, so it does not depend on other traces."""
     return spec.name if spec.given else f"{spec.name}#{context.module_context.new_channel()}"
 
 
 def _fields(spec: Spec) -> list[tuple[str, Any]]:
-    """What the engine has to know beside operation and name."""
+    """Returns the fields of a request except operation and name."""
     fields = ("reduction", "prescale", "postscale", "root", "process_set", "grouped")
     return [*((field, getattr(spec, field)) for field in fields), ("generated", not spec.given)]
 
@@ -171,7 +174,7 @@ def _run_on_host(*arrays: Any, spec: Spec) -> list[Any]:
 
 
 def _lower_to_callback(context: Any, *operands: Any, spec: Spec) -> Any:
-    """For devices that have no handler of ours: through Python and the host's memory, one call at a time."""
+    """Lowers to a callback for devices without a handler of ours: through the host, one call at a time."""
     _check_devices(_devices_of(context))
     run = functools.partial(_run_on_host, spec=spec._replace(name=_name(context, spec)))
     rule = mlir.lower_fun(lambda *arrays: io_callback(run, context.avals_out, *arrays), multiple_results=True)
@@ -179,7 +182,7 @@ def _lower_to_callback(context: Any, *operands: Any, spec: Spec) -> Any:
 
 
 jax.ffi.register_ffi_target("horovod", _core.xla_handler(), platform="cpu", api_version=1)
-try:  # newer versions would lower equal calls once, under one name
+try:  # newer versions would lower equal calls once, with one name
     mlir.register_lowering(collective_p, _lower, platform="cpu", cacheable=False)
     mlir.register_lowering(collective_p, _lower_to_callback, cacheable=False)
 except TypeError:
@@ -193,7 +196,7 @@ except TypeError:
 def _batch(arrays: Sequence[Any], axes: Sequence[int | None], *, spec: Spec) -> tuple[Any, list[int | None]]:
     if spec.reduction == Adasum and spec.operation is ALLREDUCE:
         raise NotImplementedError("vmap of allreduce with op=Adasum: it depends on the array as a whole")
-    if spec.operation.result in ("same", "nothing"):  # every element is on its own
+    if spec.operation.result in ("same", "nothing"):  # elements do not depend on each other
         return collective_p.bind(*arrays, spec=spec), list(axes)
     moved = [
         array if axis is None else jnp.moveaxis(array, axis, 1)
@@ -209,7 +212,7 @@ batching.primitive_batchers[collective_p] = _batch
 
 
 def _differentiate(primals: Sequence[Any], tangents: Sequence[Any], *, spec: Spec) -> tuple[Any, list[Any]]:
-    """The same collective of those tangents that are not zero, which are the same ones on all ranks."""
+    """Runs the same collective on the tangents that are not zero, the same ones on all ranks."""
     if spec.operation is ALLREDUCE and spec.reduction not in (Sum, Average):
         raise NotImplementedError("only allreduce with op=Sum or op=Average has a derivative under JAX")
     outputs = collective_p.bind(*primals, spec=spec)
@@ -229,7 +232,7 @@ def _of_some(spec: Spec, chosen: list[int]) -> Spec:
 
 
 def _transpose(cotangents: Sequence[Any], *arguments: Any, spec: Spec) -> list[Any]:
-    """As of the sum of all ranks' losses, which is what JAX takes for its own collectives, too."""
+    """Computes the gradient of the sum of all ranks' losses, as JAX's own collectives do."""
     answers: list[Any] = [ad.Zero(argument.aval.to_tangent_aval()) for argument in arguments]
     chosen = [i for i, cotangent in enumerate(cotangents) if type(cotangent) is not ad.Zero]
     if chosen:

@@ -8,7 +8,7 @@ from horovod._keras import callbacks as shared
 
 
 class BroadcastGlobalVariablesCallback(shared.BroadcastGlobalVariablesCallback, Callback):  # type: ignore[misc]
-    """Gives the root's weights and optimizer state to all ranks when training begins."""
+    """Gives the root's weights and optimizer state to all ranks when training starts."""
 
 
 class MetricAverageCallback(shared.MetricAverageCallback, Callback):  # type: ignore[misc]

@@ -24,7 +24,10 @@ from horovod.mxnet.trainer import DistributedTrainer as DistributedTrainer
 
 @_atexit.register
 def _finish_what_is_in_flight() -> None:
-    """Before this rank leaves the job: others wait for it. Not after an error, when they may never come."""
+    """Finishes operations in flight before this rank leaves the job, as others wait for them.
+
+    After an error it does not, as the others may never submit theirs.
+    """
     if getattr(_sys, "last_value", None) is None:
         with _contextlib.suppress(_mxnet.base.MXNetError):
             _mxnet.nd.waitall()

@@ -1,4 +1,4 @@
-"""Compression of gradients for MXNet: as for NumPy, whose types MXNet's arrays have."""
+"""Compression of gradients for MXNet: the same as for NumPy, as MXNet's arrays have NumPy's types."""
 
 from horovod.framework.compression import Compression as Compression
 from horovod.framework.compression import Compressor as Compressor

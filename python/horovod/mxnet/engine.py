@@ -38,7 +38,7 @@ _native_push = _prototype(_core.mxnet_push(mx.base._LIB._handle))
 
 
 class _Counter:
-    """Numbers what has no name, in the order of the program: the engine's is another one on every rank."""
+    """Numbers calls without a name in the order of the program; MXNet's engine runs them in any order."""
 
     def __init__(self) -> None:
         self._job: list[int] = []
@@ -101,7 +101,7 @@ def _module_of(array: Any) -> Any:
 
 
 def _empty(like: Any, call: Call[Any, Any]) -> Any:
-    """Memory for the result of a call with this array."""
+    """Allocates an array for the result of a call with this array."""
     shape, module, ranks = like.shape, _module_of(like), call.process_set.ranks
     if call.request.operation.result == "part":
         if shape[0] < len(ranks) and module is mx.nd:
@@ -114,7 +114,7 @@ def _empty(like: Any, call: Call[Any, Any]) -> Any:
 
 
 class _Copies(CopiedArrays[Any]):
-    """MXNet's arrays, for operations whose results have a shape that no rank knows alone."""
+    """MXNet's arrays, for operations whose results have a shape that no rank knows by itself."""
 
     def values(self, array: Any) -> Any:
         return array.asnumpy()
@@ -124,12 +124,12 @@ class _Copies(CopiedArrays[Any]):
 
 
 class ArgumentError(mx.base.MXNetError, ValueError):  # type: ignore[misc]
-    """What MXNet's own operations raise for a wrong argument; a ValueError, as in the other packages."""
+    """A wrong argument: an error of MXNet's own operations, and a ValueError as in the other packages."""
 
 
 @contextlib.contextmanager
 def argument_errors() -> Iterator[None]:
-    """Makes ArgumentError of every ValueError."""
+    """Converts every ValueError to an ArgumentError."""
     try:
         yield
     except ValueError as error:
@@ -140,8 +140,8 @@ def argument_errors() -> Iterator[None]:
 def run(call: Call[Any, T], in_place: bool = False) -> T:
     """Puts a call on MXNet's engine, and returns its arrays at once, as MXNet's own operations do.
 
-    Errors come where they are next waited for. Allgather and alltoall wait here: only the ranks together know
-    how many rows there will be.
+    Errors are raised where the program next waits for the arrays. Allgather and alltoall wait here: only the
+    ranks together know the number of rows.
     """
     operation, arrays = call.request.operation, list(call.tensors)
     _check(operation, arrays)
@@ -154,7 +154,7 @@ def run(call: Call[Any, T], in_place: bool = False) -> T:
 
 
 def only(name: str, arrays: Sequence[Any]) -> Any:
-    """A parameter's array; ValueError where it lies on several devices."""
+    """Returns a parameter's array; ValueError if it has one on each of several devices."""
     if len(arrays) > 1:
         raise ValueError(
             f"{name} lies on {len(arrays)} devices, but a rank is one device: start a rank for each "

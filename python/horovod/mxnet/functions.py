@@ -14,7 +14,7 @@ from horovod.mxnet.mpi_ops import broadcast_
 
 
 def _array_of(name: str, parameter: Any) -> Any:
-    """The array of a parameter of Gluon's; None while its shape is unknown."""
+    """Returns the array of a parameter of Gluon; None while its shape is unknown."""
     try:
         return only(name, parameter.list_data())
     except mx.gluon.parameter.DeferredInitializationError:
@@ -34,15 +34,15 @@ def _broadcast_when_initialized(parameter: Any, root_rank: int, name: str) -> No
 def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = None) -> None:
     """Gives the root's parameters to all ranks, in place.
 
-    A parameter whose shape is not known yet is broadcast when the first forward pass has initialized it.
+    A parameter whose shape is not known yet is broadcast after the first forward pass has initialized it.
 
     Args:
         params: ``net.collect_params()``, or a dict of arrays such as ``module.get_params()[0]``.
         root_rank: the rank that has them.
-        prefix: put before their names, which tell them apart from others that are broadcast meanwhile.
+        prefix: a prefix of their names, which distinguishes them from others that are broadcast concurrently.
 
     Raises:
-        ValueError: no dict, or a parameter on several devices.
+        ValueError: ``params`` is not a dict, or a parameter is on several devices.
     """
     if not isinstance(params, (Mapping, mx.gluon.ParameterDict)):
         raise ValueError(f"broadcast_parameters takes a dict or a ParameterDict, not {type(params).__name__}")

@@ -1,6 +1,7 @@
 """The collectives for MXNet's arrays.
 
-``priority`` is MXNet's and the engine's: larger runs earlier among what is ready, equal on all ranks.
+``priority`` is MXNet's and the engine's: operations with a larger one run earlier among those that are ready;
+it must be equal on all ranks.
 :mod:`horovod.mxnet.engine` runs them.
 """
 
@@ -45,7 +46,7 @@ __all__ = [
     "reducescatter",
 ]
 
-_basics = HorovodBasics(__file__)  # for programs that call what it has by this name
+_basics = HorovodBasics(__file__)  # programs call its methods by this name
 
 
 def allreduce(
@@ -58,21 +59,22 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     op: int | None = None,
 ) -> Any:
-    """The reduction of an array over all ranks, in a new array of the same shape and type.
+    """Reduces an array over all ranks, into a new array of the same shape and type.
 
     Args:
         tensor: the same shape and type on all ranks.
-        average: the old way to say ``op=Average`` (True) or ``op=Sum`` (False).
+        average: the old form of ``op=Average`` (True) or ``op=Sum`` (False).
         name: equal on all ranks. None: calls are matched by their order in the program.
-        priority: larger runs earlier among what is ready; equal on all ranks.
+        priority: operations with a larger one run earlier among those that are ready; equal on all ranks.
         prescale_factor: the array is multiplied by it before the reduction.
         postscale_factor: the result is multiplied by it.
         process_set: the ranks that take part.
         op: Average (the default; integers truncate), Sum, Min, Max, Product or Adasum.
 
     Raises:
-        ValueError: an argument of this rank makes no sense; nothing was sent.
-        mxnet.base.MXNetError: the ranks disagree, or one is lost; where the result is waited for.
+        ValueError: an argument of this rank is invalid; nothing was sent.
+        mxnet.base.MXNetError: the ranks disagree, or one is lost; raised where the program waits for the
+            result.
     """
     how = (reduction_of(average, op), (prescale_factor, postscale_factor))
     return run(Call(ALLREDUCE, [tensor], first, name, process_set, *how, priority=priority))
@@ -88,7 +90,7 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
     op: int | None = None,
 ) -> Any:
-    """As ``allreduce``, in place; returns the array."""
+    """Does ``allreduce`` in place; returns the array."""
     how = (reduction_of(average, op), (prescale_factor, postscale_factor))
     call = Call(ALLREDUCE, [tensor], first, name, process_set, *how, priority=priority)
     return run(call, in_place=True)
@@ -104,7 +106,7 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
     op: int | None = None,
 ) -> list[Any]:
-    """As ``allreduce``, several arrays of any types as one operation: all of them or none."""
+    """Does ``allreduce`` of several arrays of any types as one operation: all of them or none."""
     how = (reduction_of(average, op), (prescale_factor, postscale_factor))
     return run(Call(ALLREDUCE, tensors, every, name, process_set, *how, grouped=True, priority=priority))
 
@@ -119,7 +121,7 @@ def grouped_allreduce_(
     process_set: ProcessSet = global_process_set,
     op: int | None = None,
 ) -> list[Any]:
-    """As ``grouped_allreduce``, in place; returns the arrays."""
+    """Does ``grouped_allreduce`` in place; returns the arrays."""
     how = (reduction_of(average, op), (prescale_factor, postscale_factor))
     return run(
         Call(ALLREDUCE, tensors, every, name, process_set, *how, grouped=True, priority=priority),
@@ -134,7 +136,7 @@ def broadcast(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The root's array, in a new one; ``root_rank`` is a rank of the job, also in a process set."""
+    """Returns the root's array, in a new one; ``root_rank`` is a rank of the job, even in a process set."""
     return run(Call(BROADCAST, [tensor], first, name, process_set, root=root_rank, priority=priority))
 
 
@@ -145,7 +147,7 @@ def broadcast_(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """As ``broadcast``, in place; returns the array."""
+    """Does ``broadcast`` in place; returns the array."""
     return run(
         Call(BROADCAST, [tensor], first, name, process_set, root=root_rank, priority=priority), in_place=True
     )
@@ -160,13 +162,14 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Any:
-    """The sum or average over all ranks, of which every rank keeps its rows.
+    """Sums or averages an array over all ranks; every rank keeps its rows of the result.
 
-    The first dimension is divided; where it does not divide evenly the first ranks get one row more.
+    The first dimension is divided among the ranks; if it does not divide evenly, the first ranks get one row
+    more.
 
     Raises:
-        ValueError: another ``op`` than Average and Sum, or fewer rows than ranks, of an array of ``mx.nd``,
-            which can't be empty.
+        ValueError: ``op`` is neither Average nor Sum, or an array of ``mx.nd``, which can't be empty, has
+            fewer rows than there are ranks.
     """
     how = (check_scatter_op(op), (prescale_factor, postscale_factor))
     return run(Call(REDUCESCATTER, [tensor], first, name, process_set, *how, priority=priority))
@@ -181,7 +184,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    """As ``reducescatter``, several arrays as one operation."""
+    """Does ``reducescatter`` of several arrays as one operation."""
     how = (check_scatter_op(op), (prescale_factor, postscale_factor))
     return run(Call(REDUCESCATTER, tensors, every, name, process_set, *how, grouped=True, priority=priority))
 
@@ -189,7 +192,7 @@ def grouped_reducescatter(
 def allgather(
     tensor: Any, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """The ranks' arrays joined along the first dimension, which may differ. Waits."""
+    """Joins the ranks' arrays along the first dimension, which may differ. Waits."""
     return run(Call(ALLGATHER, [tensor], first, name, process_set, priority=priority))
 
 
@@ -199,7 +202,7 @@ def grouped_allgather(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """As ``allgather``, several arrays as one operation."""
+    """Does ``allgather`` of several arrays as one operation."""
     return run(Call(ALLGATHER, tensors, every, name, process_set, grouped=True, priority=priority))
 
 
@@ -210,10 +213,10 @@ def alltoall(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Gives every rank its rows of this rank's array; returns what the ranks gave for this one, by rank.
+    """Gives every rank its rows of this rank's array; returns the rows for this rank, ordered by sender.
 
-    ``splits[r]`` rows go to rank r of the process set; without it all get the same number. With it the result
-    is a pair: the rows, and how many of them came from each rank. Waits.
+    ``splits[r]`` rows go to rank r of the process set; without ``splits`` all ranks get the same number. With
+    ``splits`` the result is a pair: the rows, and the number of rows from each rank. Waits.
     """
     if isinstance(splits, mx.nd.NDArray):
         splits = splits.asnumpy()

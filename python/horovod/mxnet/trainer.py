@@ -24,7 +24,7 @@ def _reduce(
     prescale: float,
     process_set: ProcessSet,
 ) -> None:
-    """Sums gradients, given with their parameters' numbers, in place; what is used first goes first."""
+    """Sums gradients, given with their parameters' numbers, in place; lower numbers have priority."""
     count = min(num_groups, len(gradients)) if num_groups > 0 else len(gradients)
     for group in split_list(gradients, max(1, count)):
         arrays, first = [gradient for _, gradient in group], group[0][0] if group else 0
@@ -36,18 +36,20 @@ def _reduce(
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
-    """An optimizer that sums the gradients over all ranks before it uses them, and divides by their number.
+    """An optimizer that averages the gradients over all ranks before it uses them.
 
-    For ``mx.mod.Module``; with Gluon use ``DistributedTrainer``. All else is the wrapped optimizer's.
+    It is for ``mx.mod.Module``; with Gluon use ``DistributedTrainer``. All other methods are those of the
+    wrapped optimizer.
 
     Args:
-        optimizer: any of MXNet's; its ``rescale_grad`` is divided by the number of ranks.
-        gradient_predivide_factor: gradients are divided by it before the sum, and by the rest after.
-        num_groups: more than 0: the gradients of an update are reduced in so many groups.
-        process_set: the ranks that take part; others update alone.
+        optimizer: any optimizer of MXNet; its ``rescale_grad`` is divided by the number of ranks.
+        gradient_predivide_factor: averages divide by the factor before the sum and by size / factor after it.
+        num_groups: more than 0: the gradients of an update are reduced in this many groups.
+        process_set: the ranks that take part; other ranks update alone.
 
     Raises:
-        ValueError: it is no optimizer of MXNet, or was wrapped before; Horovod is not initialized.
+        ValueError: the object is not an optimizer of MXNet, or was wrapped before; Horovod is not
+            initialized.
     """
 
     _optimizer: Any
@@ -120,26 +122,26 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
 
 
 def _factors(gradient_predivide_factor: float, process_set: ProcessSet) -> tuple[float, float]:
-    """What gradients are multiplied by before the sum and after it, which makes it an average."""
+    """Returns the factors of gradients before and after the sum, which make it an average."""
     before, after = split_factor(gradient_predivide_factor, Average)
     return before, after / (process_set.size() or 1)
 
 
 class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
-    """A ``gluon.Trainer`` that averages the gradients over all ranks; what was computed last goes last.
+    """A ``gluon.Trainer`` that averages the gradients over all ranks.
 
-    Each gradient is summed by an operation on MXNet's engine, beside what the engine still computes, and an
-    update waits for its own gradient only. The optimizer's ``rescale_grad`` divides by the number of ranks.
+    Each gradient is summed by an operation on MXNet's engine while the engine still computes others, and an
+    update waits only for its own gradient. The optimizer's ``rescale_grad`` divides by the number of ranks.
 
     Args:
         params: ``net.collect_params()``, equal on all ranks (``broadcast_parameters``).
-        optimizer: an optimizer of MXNet's, or its name.
+        optimizer: an optimizer of MXNet, or its name.
         optimizer_params: as for ``gluon.Trainer``.
-        compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
-        gradient_predivide_factor: gradients are divided by it before the sum, and by the rest after.
-        prefix: put before the names of gradients, which are numbers; needed for several trainers at a time.
-        num_groups: more than 0: gradients are reduced in so many groups, each as one operation.
-        process_set: the ranks that take part; others update alone.
+        compression: ``Compression.fp16``, or a class of your own, makes messages smaller.
+        gradient_predivide_factor: averages divide by the factor before the sum and by size / factor after it.
+        prefix: a prefix of the names of gradients, which are numbers; needed for several concurrent trainers.
+        num_groups: more than 0: gradients are reduced in this many groups, each as one operation.
+        process_set: the ranks that take part; other ranks update alone.
     """
 
     def __init__(

@@ -26,8 +26,8 @@ class Accumulation:
     The sums are local variables: neither broadcast nor saved.
 
     Args:
-        passes: so many make a step; if it is one there are no sums.
-        sparse_as_dense: sparse gradients are made dense, else refused.
+        passes: the number of passes in a step; if it is one, there are no sums.
+        sparse_as_dense: sparse gradients are made dense, otherwise refused.
     """
 
     def __init__(self, passes: int, sparse_as_dense: bool) -> None:
@@ -50,7 +50,7 @@ class Accumulation:
         return {place: total for place, total in enumerate(self.sums or []) if total is not None}
 
     def remember(self, pairs: Sequence[tuple[Any, Any]]) -> None:
-        """Keeps in mind that these gradients have been added and reduced, so that ``added`` knows them."""
+        """Marks these gradients as added and reduced for ``added``."""
         self._outcome = [weakref.ref(gradient) for gradient, _ in pairs if gradient is not None]
 
     def added(self, pairs: Sequence[tuple[Any, Any]]) -> bool:
@@ -67,7 +67,7 @@ class Accumulation:
             ]
 
     def add(self, grads_and_vars: Any, reduce: Reduce) -> list[tuple[Any, Any]]:
-        """One more pass: the reduced sums with their variables if it is a step's last one, else zeros."""
+        """Adds a pass; returns the reduced sums in the last pass of a step, otherwise zeros, in pairs."""
         pairs = list(grads_and_vars)
         gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
         return list(zip(self._add(gradients, variables, reduce), variables, strict=True))
@@ -110,7 +110,7 @@ class Accumulation:
         return outcome
 
     def apply(self, pairs: Sequence[Any], apply: Callable[[Sequence[Any]], Any], global_step: Any) -> Any:
-        """Runs ``apply`` after a step's last pass; after the others it counts in ``global_step`` only."""
+        """Calls ``apply`` after the last pass of a step; other passes only increment ``global_step``."""
         if self.passes == 1:
             return apply(pairs)
         present = [gradient for gradient, _ in pairs if gradient is not None]

@@ -1,4 +1,4 @@
-"""Compression of what is sent, for TensorFlow."""
+"""Compression of tensors for TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from horovod.framework.compression import NoneCompressor as NoneCompressor
 
 
 class FP16Compressor:
-    """Sends floating-point tensors that are wider than that as float16."""
+    """Sends float32 and float64 tensors as float16."""
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
-        """The tensor in float16, and its own type."""
+        """Returns the tensor in float16, and its own type."""
         if tensor.dtype not in (tf.float32, tf.float64):
             return tensor, None
         return tf.cast(tensor, tf.float16), tensor.dtype
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """The tensor in its own type."""
+        """Returns the tensor in its own type."""
         return tensor if ctx is None else tf.cast(tensor, ctx)
 
 

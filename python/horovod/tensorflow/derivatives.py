@@ -18,7 +18,7 @@ def _set_of(op: Any) -> ProcessSet:
 
 
 def _follow(op: Any, operation: str, suffix: str = "gradient", **arguments: Any) -> Any:
-    """The collective that goes through the same ranks; its name says of which it is."""
+    """Runs a collective of the same ranks; its name contains that of the operation."""
     name = None if op.get_attr("unnamed") else f"{op.get_attr('tensor_name').decode()}.{suffix}"
     return call(operation, name, True, _set_of(op), **arguments)
 
@@ -28,7 +28,7 @@ def _group(op: Any) -> str:
 
 
 def _inputs(op: Any) -> list[Any]:
-    """Those of the operation but its token."""
+    """Returns the inputs of the operation without its token."""
     return list(op.inputs)[:-1]
 
 
@@ -47,25 +47,25 @@ def _averaged(op: Any, gradients: tuple[Any, ...]) -> list[Any]:
 
 
 def _of_allreduce(op: Any, *gradients: Any) -> list[Any]:
-    """The same reduction of the gradients."""
+    """Reduces the gradients in the same way."""
     attributes = {name: op.get_attr(name) for name in ("reduce_op", "prescale_bits", "postscale_bits")}
     reduced = _follow(op, f"{_group(op)}Allreduce", **_dense(op, gradients), **attributes)
     return [*_listed(op, reduced), None]
 
 
 def _of_broadcast(op: Any, gradient: Any) -> list[Any]:
-    """The averaged gradient at the root, zeros elsewhere."""
+    """Returns the averaged gradient at the root, zeros on other ranks."""
     (reduced,) = _averaged(op, (gradient,))
-    with tf.control_dependencies([reduced]):  # sessions would leave it out where only zeros are made of it
+    with tf.control_dependencies([reduced]):  # sessions would skip it on ranks that only make zeros of it
         return [reduced if rank() == op.get_attr("root_rank") else tf.zeros_like(reduced), None]
 
 
 def _of_allgather(op: Any, *gradients: Any) -> list[Any]:
-    """This rank's rows of the averaged gradients."""
+    """Returns this rank's rows of the averaged gradients."""
     averaged = _averaged(op, gradients)
     counts = [tf.shape(tensor, tf.int64)[0] for tensor in _inputs(op)]
     everything = _follow(op, "Allgather", "rows", tensor=tf.stack(counts)[None])
-    with tf.control_dependencies([everything]):  # also at rank 0, before whose rows there are none
+    with tf.control_dependencies([everything]):  # also at rank 0, which does not need the counts
         before = tf.reduce_sum(everything[: _set_of(op).rank()], 0)
     rows = [
         gradient[before[i] : before[i] + count]
@@ -76,7 +76,7 @@ def _of_allgather(op: Any, *gradients: Any) -> list[Any]:
 
 
 def _of_reducescatter(op: Any, *gradients: Any) -> list[Any]:
-    """All ranks' gradients joined, times the factors, and times the size for a sum."""
+    """Joins all ranks' gradients and multiplies them by the factors, and by the size for a sum."""
     factor = factor_of(op.get_attr("prescale_bits")) * factor_of(op.get_attr("postscale_bits"))
     if op.get_attr("reduce_op") == Sum:
         factor *= _set_of(op).size() or 1
@@ -85,7 +85,7 @@ def _of_reducescatter(op: Any, *gradients: Any) -> list[Any]:
 
 
 def of_alltoall(op: Any, gradient: Any, _: Any) -> list[Any]:
-    """Rows go back to where they came from; those that went nowhere have no gradient."""
+    """Returns rows to the ranks that sent them; the gradient of rows that were not sent is zero."""
     received = op.outputs[1]
     sent = {"splits": received, "splits_given": True}
     returned, _ = _follow(op, "Alltoall", tensor=tf.convert_to_tensor(gradient), **sent)

@@ -21,13 +21,13 @@ def broadcast_variables(
     """Gives the root's values of these variables to all ranks.
 
     Args:
-        variables: of TensorFlow or Keras, the same ones on all ranks in the same order.
+        variables: variables of TensorFlow or Keras, the same ones on all ranks in the same order.
         root_rank: the rank that has them.
         process_set: the ranks that take part.
         inplace: accepted for compatibility.
 
     Returns:
-        In a graph of TensorFlow 1 the operation that does so; else None, and it is done.
+        In a graph of TensorFlow 1 the operation that does so; otherwise None, and it is done.
     """
     assigned = broadcast_(variables, root_rank, "broadcast_variables", process_set)
     outside = tf.executing_eagerly() or tf.inside_function()
@@ -35,7 +35,7 @@ def broadcast_variables(
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """The operation that gives the root's global variables to all ranks; in graphs of TensorFlow 1.
+    """Returns the operation that gives the root's global variables to all ranks; in graphs of TensorFlow 1.
 
     Raises:
         RuntimeError: TensorFlow runs eagerly, where there are no global variables.
@@ -84,7 +84,7 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The root's picklable object, on every rank of the process set; no session is needed."""
+    """Returns the root's picklable object on every rank of the process set; no session is needed."""
     return objects.broadcast_object(obj, root_rank, name, process_set)
 
 
@@ -94,12 +94,12 @@ def broadcast_object_fn(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[[Any], Any]:
-    """``broadcast_object`` as a function of the object alone."""
+    """Returns ``broadcast_object`` as a function of the object alone."""
     return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
 
 
 def allgather_object(
     obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Every rank's picklable object, in rank order; no session is needed."""
+    """Returns every rank's picklable object, in rank order; no session is needed."""
     return objects.allgather_object(obj, name, process_set)

@@ -15,10 +15,10 @@ class LocalGradientAggregationHelper(Accumulation):
     Args:
         backward_passes_per_step: the number of passes.
         allreduce_func: reduces a list of gradients; its second argument is the list of their variables.
-        sparse_as_dense: sparse gradients become dense; else they are refused.
+        sparse_as_dense: sparse gradients become dense; otherwise they are refused.
         average_aggregated_gradients: divides the sums by the number of passes.
-        rank: without meaning, as ``optimizer_type``.
-        optimizer_type: see above.
+        rank: accepted for compatibility; it has no meaning.
+        optimizer_type: accepted for compatibility; it has no meaning.
         local_gradients_scaling_factor: the gradients of local variables are divided by it.
     """
 

@@ -1,4 +1,4 @@
-"""TensorFlow's operations of the wheel, and how one is put into a graph or run."""
+"""The wheel's operations for TensorFlow: they are run, or added to a graph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from horovod.framework.requests import factor_bits
 
 
 def _load() -> tuple[Any, bool]:
-    """The operations as Python functions, and whether their kernels are asynchronous."""
+    """Returns the operations as Python functions, and whether their kernels are asynchronous."""
     path = os.path.join(os.path.dirname(str(_core.__file__)), "libhorovod_tensorflow.so")
     functions = tf.load_op_library(path)
     bind = ctypes.CDLL(path).horovod_tensorflow_bind
@@ -32,20 +32,20 @@ def _load() -> tuple[Any, bool]:
 
 
 functions, asynchronous = _load()
-# AutoGraph would rewrite this package's Python for every function that is traced, to no use.
+# AutoGraph would rewrite this package's Python for every function that is traced, without a benefit.
 config.CONVERSION_RULES = (config.DoNotConvert("horovod"), *config.CONVERSION_RULES)
 
 
 def invalid(text: str) -> Exception:
-    """TensorFlow's own error for an argument."""
+    """Returns TensorFlow's own error for a wrong argument."""
     return tf.errors.InvalidArgumentError(None, None, text)  # type: ignore[no-any-return]
 
 
 def tensor_of(operation: str, value: Any) -> Any:
-    """The value as a dense tensor of a type that can be sent.
+    """Returns the value as a dense tensor of a type that can be sent.
 
     Raises:
-        tf.errors.InvalidArgumentError: it is ragged or sparse, or holds strings.
+        tf.errors.InvalidArgumentError: the value is ragged or sparse, or its type can't be sent.
     """
     if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
         raise invalid(f"{operation}: a {type(value).__name__} can't be sent; pass its parts")
@@ -59,7 +59,7 @@ def tensor_of(operation: str, value: Any) -> Any:
 
 
 def reducing(op: int, prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> dict[str, Any]:
-    """The attributes that say how TensorFlow's operations reduce."""
+    """Returns the attributes of a reduction."""
     return {
         "reduce_op": op,
         "prescale_bits": factor_bits(prescale_factor),
@@ -68,12 +68,12 @@ def reducing(op: int, prescale_factor: float = 1.0, postscale_factor: float = 1.
 
 
 def readable(name: str) -> str:
-    """What may stand in the name of a node."""
+    """Replaces the characters that must not be in the name of a node."""
     return re.sub(r"[^a-zA-Z0-9_]", "_", name)
 
 
 def _graph_name(operation: str, tensor: Any, name: str | None, ignore_name_scope: bool) -> str:
-    """Unique in its graph, and equal on ranks that build the same one."""
+    """Makes a name that is unique in its graph, and equal on ranks that build the same graph."""
     if name is None:
         symbolic = tensor is not None and not hasattr(tensor, "numpy")
         name = f"Horovod{operation}_{readable(tensor.name)}" if symbolic else f"Horovod{operation}"
@@ -88,11 +88,11 @@ def _graph_name(operation: str, tensor: Any, name: str | None, ignore_name_scope
 
 
 def _token(name: str) -> Any:
-    """A resource that nothing reads. Operations that share one run in the order of the program; without any,
-    TensorFlow would run all that have an effect so, or merge those that have none.
+    """Makes a resource that no kernel reads. Operations that share one run in the order of the program.
 
-    Where XLA compiles a function that calls one that was traced before, TensorFlow refuses this node, and its
-    name is all of Horovod that the error shows."""
+    Without a token TensorFlow would run all operations with an effect in that order, or merge operations
+    without one. If XLA compiles a function that calls a function which was traced before, TensorFlow refuses
+    this node, and its name is the only part of Horovod in the error."""
     with tf.control_dependencies(None), tf.device("CPU:0"):
         return tf.raw_ops.VarHandleOp(
             dtype=tf.float32,
@@ -109,8 +109,9 @@ def _eager_token() -> Any:
 
 
 def _graph_token(graph: Any, name: str) -> Any:
-    """Before TensorFlow 2.13 kernels block: a function's operations share a token, so that no thread waits
-    for one that another rank runs later."""
+    """Makes a token, or before TensorFlow 2.13 returns the function's one.
+
+    Kernels block before 2.13, so operations of a function must run in one order on all ranks."""
     if asynchronous or not tf.inside_function():
         return _token(name)
     tokens = graph.get_collection_ref("horovod_token")
@@ -120,12 +121,12 @@ def _graph_token(graph: Any, name: str) -> Any:
 
 
 def in_order(results: list[Any]) -> Any:
-    """A context for the next operation in a graph of TensorFlow 1: after these where kernels block."""
+    """Returns a context in which an operation of a TensorFlow 1 graph follows these if kernels block."""
     return tf.control_dependencies([] if asynchronous else results[-1:])
 
 
 def check_replicas(operation: str) -> None:
-    """A rank is one device: on several every name would be submitted several times."""
+    """Refuses several replicas: a rank is one device, and every name would be submitted several times."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     if replicas > 1:
         raise ValueError(
@@ -143,8 +144,8 @@ def call(
 ) -> Any:
     """Runs an operation such as ``"GroupedAllreduce"``, or adds it to the graph; returns its outputs.
 
-    In a graph the name is made unique there, and one is made of the first input's where there is none. Eager
-    operations without one are matched by their order.
+    In a graph the name is made unique, and derived from the first input if it is None. Eager operations
+    without a name are matched by their order.
     """
     try:
         number = check_member(process_set)
@@ -163,7 +164,7 @@ def call(
         )
     first = arguments.get("tensor") if "tensors" not in arguments else arguments["tensors"][0]
     unique = _graph_name(operation, first, name, ignore_name_scope)
-    # With the slash TensorFlow takes the node's name as it is.
+    # The slash makes TensorFlow use the node's name unchanged.
     return function(
         token=_graph_token(graph, unique),
         process_set_id=number,
@@ -174,12 +175,12 @@ def call(
 
 
 def call_one(operation: str, tensor: Any, *where: Any, **arguments: Any) -> Any:
-    """``call`` for a tensor; ``where`` is name, scope and process set."""
+    """Does ``call`` for a tensor; ``where`` is name, scope and process set."""
     return call(operation, *where, tensor=tensor_of(operation.lower(), tensor), **arguments)
 
 
 def call_group(operation: str, tensors: Sequence[Any], *where: Any, **arguments: Any) -> list[Any]:
-    """As ``call_one``, all of the tensors or none."""
+    """Does ``call_one`` for all of the tensors or none."""
     if not tensors:
         return []
     dense = [tensor_of(operation.lower(), tensor) for tensor in tensors]

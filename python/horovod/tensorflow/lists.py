@@ -32,7 +32,7 @@ class GraphTensors(Tensors[Any]):
     def reduce(
         self, groups: Sequence[Sequence[Any]], names: Sequence[str], rules: Rules
     ) -> Sequence[Sequence[Any]]:
-        """In a graph an operation for each group. Where they would wait for one another all are one."""
+        """Adds an operation for each group to a graph. If operations would block each other, all are one."""
         how = (rules.op, *rules.factors, True, rules.process_set)
         if asynchronous and not tf.executing_eagerly():
             return [

@@ -1,6 +1,6 @@
 """The collectives for dense tensors: eager, in ``tf.function`` and in graphs of TensorFlow 1.
 
-With all that goes along with them: reductions, process sets, ranks. Programs import it from here, or say
+The module also exports reductions, process sets and ranks, as programs import them from here or use
 ``hvd.mpi_ops``; MPI is not needed.
 """
 
@@ -39,7 +39,7 @@ __all__ = [
     "size_op",
 ]
 
-_basics = HorovodBasics(__file__)  # for programs that call what it has by this name
+_basics = HorovodBasics(__file__)  # programs call its methods by this name
 handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(_basics)
 check_num_rank_power_of_2 = num_rank_is_power_2
 
@@ -53,7 +53,7 @@ def _allreduce(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The reduction of a dense tensor over all ranks."""
+    """Reduces a dense tensor over all ranks."""
     how = reducing(op, prescale_factor, postscale_factor)
     return call_one("Allreduce", tensor, name, ignore_name_scope, process_set, **how)
 
@@ -67,7 +67,7 @@ def _grouped_allreduce(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """The reduction of dense tensors of any types as one operation."""
+    """Reduces dense tensors of any types as one operation."""
     how = reducing(op, prescale_factor, postscale_factor)
     return call_group("Allreduce", tensors, name, ignore_name_scope, process_set, **how)
 
@@ -81,7 +81,7 @@ def _reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Any:
-    """The reduction of a dense tensor, of which every rank keeps its rows."""
+    """Reduces a dense tensor; every rank keeps its rows of the result."""
     how = reducing(check_scatter_op(op), prescale_factor, postscale_factor)
     return call_one("Reducescatter", tensor, name, ignore_name_scope, process_set, **how)
 
@@ -95,7 +95,7 @@ def _grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    """The same of several dense tensors as one operation."""
+    """Does the same for several dense tensors as one operation."""
     how = reducing(check_scatter_op(op), prescale_factor, postscale_factor)
     return call_group("Reducescatter", tensors, name, ignore_name_scope, process_set, **how)
 
@@ -106,10 +106,10 @@ def allgather(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The ranks' tensors joined along the first dimension, which may differ and be zero.
+    """Joins the ranks' tensors along the first dimension, which may differ and be zero.
 
-    Shapes ``[n_r, …]`` on rank r give ``[n_0 + n_1 + …, …]`` everywhere. Errors as of ``allreduce``; a tensor
-    without dimensions is a tf.errors.InvalidArgumentError.
+    Shapes ``[n_r, …]`` on rank r give ``[n_0 + n_1 + …, …]`` everywhere. Errors are those of ``allreduce``; a
+    tensor without dimensions is a tf.errors.InvalidArgumentError.
     """
     return call_one("Allgather", tensor, name, ignore_name_scope, process_set)
 
@@ -120,7 +120,7 @@ def grouped_allgather(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """Several tensors of any types joined as one operation, each as by ``allgather``."""
+    """Joins several tensors of any types as one operation, each as by ``allgather``."""
     return call_group("Allgather", tensors, name, ignore_name_scope, process_set)
 
 
@@ -131,9 +131,9 @@ def broadcast(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The root's tensor, which has the same shape and type on all ranks.
+    """Returns the root's tensor, which has the same shape and type on all ranks.
 
-    ``root_rank`` is a rank of the job, also in a process set.
+    ``root_rank`` is a rank of the job, even in a process set.
     """
     return call_one("Broadcast", tensor, name, ignore_name_scope, process_set, root_rank=root_rank)
 
@@ -144,9 +144,9 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """Gives the root's values of these variables to all ranks, in the variables; they come back.
+    """Gives the root's values of these variables to all ranks, and returns the variables.
 
-    In a graph of TensorFlow 1 what comes back are the operations that do so.
+    In a graph of TensorFlow 1 it returns the operations that do so.
     """
     variables = variables_of(variables)
     names = [None if name is None else f"{name}.{i}" for i in range(len(variables))]
@@ -165,10 +165,11 @@ def alltoall(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Gives every rank its rows of this rank's tensor; returns what the ranks gave for this one, by rank.
+    """Gives every rank its rows of this rank's tensor; returns the rows for this rank, ordered by sender.
 
-    ``splits[r]`` rows go to rank r of the process set; without it all get the same number. With it the result
-    is a pair: the rows, and how many of them came from each rank, as a tensor of the type of ``splits``.
+    ``splits[r]`` rows go to rank r of the process set; without ``splits`` all ranks get the same number. With
+    ``splits`` the result is a pair: the rows, and the number of rows from each rank in the type of
+    ``splits``.
     """
     counts = tf.constant([], tf.int64) if splits is None else tf.convert_to_tensor(splits)
     if not counts.dtype.is_integer:
@@ -181,42 +182,42 @@ def alltoall(
 
 
 def join() -> Any:
-    """Says that this rank has no more data, and waits until every rank has said so.
+    """Signals that this rank has run out of data and waits for all ranks to do the same.
 
-    Meanwhile the others' allreduces go on without it: it contributes what changes nothing. Returns the rank
+    Until then the others' allreduces continue without it: it contributes neutral values. Returns the rank
     that joined last, the same on all ranks, as a tensor.
     """
     return call("Join", "join")
 
 
 def rank_op(name: str | None = None) -> Any:
-    """This process's rank in the job, read when it runs."""
+    """Returns an operation that reads this process's rank in the job when it runs."""
     return functions.HorovodRank(name=name)
 
 
 def local_rank_op(name: str | None = None) -> Any:
-    """This process's rank on its host, read when it runs."""
+    """Returns an operation that reads this process's rank on its host when it runs."""
     return functions.HorovodLocalRank(name=name)
 
 
 def local_size_op(name: str | None = None) -> Any:
-    """The number of ranks on this host, read when it runs."""
+    """Returns an operation that reads the number of ranks on this host when it runs."""
     return functions.HorovodLocalSize(name=name)
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """The number of ranks in a process set, 0 being all, read when it runs."""
+    """Returns an operation that reads the size of a process set when it runs; set 0 has all ranks."""
     return functions.HorovodSize(process_set_id=process_set_id, name=name)
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """1 where this process is a member of the process set, else 0; read when it runs."""
+    """Returns an operation that reads when it runs whether this process is a member: 1, otherwise 0."""
     return functions.HorovodProcessSetIncluded(process_set_id=process_set_id, name=name)
 
 
 def _alltoall_grad(op: Any, grad_wrt_output: Any, grad_wrt_received_splits: Any) -> list[Any]:
-    """The gradients of an alltoall's tensor and splits, for gradient functions of other libraries."""
+    """Returns the gradients of an alltoall's tensor and splits, for gradient functions of other libraries."""
     return derivatives.of_alltoall(op, grad_wrt_output, grad_wrt_received_splits)[:2]
 
 
-_executing_eagerly = tf.executing_eagerly  # as other libraries call it
+_executing_eagerly = tf.executing_eagerly  # other libraries use this name

@@ -1,4 +1,4 @@
-"""Optimizers of TensorFlow 1 that average the gradients over all ranks; Keras's go to horovod.keras."""
+"""Optimizers of TensorFlow 1 that average the gradients over all ranks; Keras's are passed on to _keras."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from horovod.tensorflow.lists import tensors
 
 
 class _DistributedOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
-    """What DistributedOptimizer makes of an optimizer; libraries ask isinstance."""
+    """The optimizer that DistributedOptimizer returns; other libraries check for it with isinstance."""
 
     def __init__(self, optimizer: Any, use_locking: bool, options: GradientOptions[Any], passes: int) -> None:
         super().__init__(name=options.name, use_locking=use_locking)
@@ -25,16 +25,16 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
         self._accumulation = Accumulation(passes, options.sparse_as_dense)
 
     def register_local_var(self, var: Any) -> None:
-        """The gradient of this variable is not reduced: every rank has a variable of its own."""
+        """Leaves the gradient of a variable out of the reduction: every rank keeps its own."""
         self._options.local.append(var)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """As the optimizer's own, reduced over all ranks; zeros until the last pass of a step."""
+        """Returns the optimizer's gradients, reduced over all ranks; zeros until the last pass of a step."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
         return self._accumulation.add(pairs, self._options.reduce)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
-        """As the optimizer's own; does nothing but count until the last pass of a step."""
+        """Calls the optimizer's own method in the last pass of a step; in other passes it only counts."""
         return self._accumulation.apply(
             list(grads_and_vars),
             lambda pairs: self._optimizer.apply_gradients(pairs, global_step, name),
@@ -42,15 +42,15 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
         )
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """As the optimizer's own."""
+        """Calls the optimizer's own method."""
         return self._optimizer.get_slot(*args, **kwargs)
 
     def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
-        """As the optimizer's own."""
+        """Calls the optimizer's own method."""
         return self._optimizer.get_slot_names(*args, **kwargs)
 
     def variables(self) -> Any:
-        """As the optimizer's own."""
+        """Calls the optimizer's own method."""
         return self._optimizer.variables()
 
 
@@ -71,28 +71,28 @@ def DistributedOptimizer(  # noqa: N802
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """An optimizer that reduces the gradients over all ranks before it uses them.
+    """Makes an optimizer that reduces the gradients over all ranks before it uses them.
 
     Args:
-        optimizer: a ``tf.compat.v1.train.Optimizer``, or one of Keras, which goes to ``horovod.keras``.
-        name: of the optimizer, also in its reductions; tells apart those of several that work at a time.
+        optimizer: a ``tf.compat.v1.train.Optimizer``, or one of Keras, which ``horovod.keras`` wraps.
+        name: the prefix of reductions; distinguishes several optimizers that reduce concurrently.
         use_locking: as for the optimizer's own.
-        device_dense: accepted for compatibility, as ``device_sparse``: operations run on the CPU.
-        device_sparse: see above.
-        compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
-        sparse_as_dense: tf.IndexedSlices are made dense first; else the ranks' rows are gathered.
-        backward_passes_per_step: so many gradients are summed up before they are reduced and used.
+        device_dense: accepted for compatibility, like ``device_sparse``: operations run on the CPU.
+        device_sparse: see ``device_dense``.
+        compression: ``Compression.fp16``, or a class of your own, makes messages smaller.
+        sparse_as_dense: tf.IndexedSlices are made dense first; otherwise the ranks' rows are gathered.
+        backward_passes_per_step: gradients of this many passes are summed up before they are reduced.
         op: Average, Sum, or Adasum of the gradients.
-        gradient_predivide_factor: with Average, divides by it before the sum and by the rest after.
-        average_aggregated_gradients: divide the sum over the passes by their number.
+        gradient_predivide_factor: averages divide by the factor before the sum and by size / factor after it.
+        average_aggregated_gradients: the sum over the passes is divided by their number.
         num_groups: the old name of ``groups``, as a number.
         groups: a number of groups, or lists of variables, whose gradients are reduced as one operation.
-        process_set: the ranks that take part; others use their own gradients.
+        process_set: the ranks that take part; other ranks use their own gradients.
         scale_local_gradients: gradients of local variables (``register_local_var``) are divided by the
             number of ranks.
 
     Raises:
-        ValueError: the optimizer is none, or was wrapped before, or the settings make no sense.
+        ValueError: it is not an optimizer, or was wrapped before, or the options contradict each other.
     """
     shared: dict[str, Any] = {
         "compression": compression,

@@ -1,4 +1,4 @@
-"""Reductions of what has gradients: dense tensors and tf.IndexedSlices, compressed where asked for."""
+"""Reductions of gradients: dense tensors and tf.IndexedSlices, with optional compression."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _is_sparse(tensor: Any) -> bool:
 
 
 def gather_slices(slices: Any, name: str | None, op: int, process_set: ProcessSet) -> Any:
-    """The sum or average of sparse gradients: the rows of all ranks, and their numbers."""
+    """Sums or averages sparse gradients: returns the rows of all ranks, and their numbers."""
     values, indices = grouped_allgather([slices.values, slices.indices], name, process_set=process_set)
     if op == Average:
         values = values / tf.cast(process_set.size() or size(), values.dtype)  # ValueError before init
@@ -54,25 +54,26 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
 ) -> Any:
-    """The reduction of a tensor over all ranks, in a new tensor of the same shape and type.
+    """Reduces a tensor over all ranks, into a new tensor of the same shape and type.
 
     Args:
-        tensor: the same shape and type on all ranks. tf.IndexedSlices stay such: all ranks' rows, with op
-            Average or Sum.
-        average: the old way to say ``op=Average`` (True) or ``op=Sum`` (False).
-        device_dense: accepted for compatibility, as ``device_sparse``: operations run on the CPU.
-        device_sparse: see above.
-        compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
+        tensor: the same shape and type on all ranks. The result of tf.IndexedSlices has all ranks' rows;
+            ``op`` must be Average or Sum.
+        average: the old form of ``op=Average`` (True) or ``op=Sum`` (False).
+        device_dense: accepted for compatibility, like ``device_sparse``: operations run on the CPU.
+        device_sparse: see ``device_dense``.
+        compression: ``Compression.fp16``, or a class of your own, makes messages smaller.
         op: Average (the default; integers truncate), Sum, Min, Max, Product or Adasum.
         prescale_factor: the tensor is multiplied by it before the reduction.
         postscale_factor: the result is multiplied by it.
-        name: equal on all ranks. None: in a graph made of the tensor's, else operations are matched by order.
+        name: equal on all ranks. None: in a graph it is derived from the tensor's, and eager operations are
+            matched by order.
         process_set: the ranks that take part.
         ignore_name_scope: in a graph, leave the name scope out of the name.
 
     Raises:
-        ValueError: an argument of this rank makes no sense; nothing was sent.
-        tf.errors.InvalidArgumentError: no such tensor can be sent, or Horovod is not initialized.
+        ValueError: an argument of this rank is invalid; nothing was sent.
+        tf.errors.InvalidArgumentError: the tensor can't be sent, or Horovod is not initialized.
         tf.errors.FailedPreconditionError: the ranks disagree, or the name is in flight already.
         tf.errors.AbortedError: a rank is lost, or has left.
     """
@@ -99,7 +100,7 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
-    """As ``allreduce``, the dense tensors as one operation: all of them or none. Places are kept."""
+    """Does ``allreduce`` of several tensors: all dense ones as one operation. Results keep their places."""
     op = reduction_of(average, op)
     results = list(tensors)
     dense = [place for place, tensor in enumerate(tensors) if not _is_sparse(tensor)]
@@ -128,12 +129,13 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Any:
-    """The sum or average over all ranks, of which every rank keeps its rows.
+    """Sums or averages a tensor over all ranks; every rank keeps its rows of the result.
 
-    The first dimension is divided; where it does not divide evenly the first ranks get one row more.
+    The first dimension is divided among the ranks; if it does not divide evenly, the first ranks get one row
+    more.
 
     Raises:
-        ValueError: another ``op`` than Average and Sum (a NotImplementedError, too).
+        ValueError: ``op`` is neither Average nor Sum (also a NotImplementedError).
     """
     factors = (prescale_factor, postscale_factor)
     small, context = compression.compress(tensor_of("reducescatter", tensor))
@@ -151,7 +153,7 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
     name: str | None = None,
 ) -> list[Any]:
-    """As ``reducescatter``, several tensors as one operation."""
+    """Does ``reducescatter`` of several tensors as one operation."""
     pairs = [compression.compress(tensor_of("reducescatter", tensor)) for tensor in tensors]
     small, factors = [tensor for tensor, _ in pairs], (prescale_factor, postscale_factor)
     reduced = _grouped_reducescatter(small, name, op, False, process_set, *factors)

@@ -17,9 +17,9 @@ _KERAS_3 = "keep_dims" not in _MOMENTS
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]
     """``tf.keras.layers.BatchNormalization`` with the mean and variance of the ranks' batches together.
 
-    While training, every forward pass is two small sums over the ranks, and every backward pass two more, so
-    all ranks must run the layer equally often. Batches may differ in size. In inference it is the ordinary
-    layer, and nothing is sent.
+    While training, every forward pass computes two small sums over the ranks, and every backward pass two
+    more, so all ranks must run the layer equally often. Batches may differ in size. In inference it is the
+    ordinary layer, and sends nothing.
 
     Args:
         fused: must be false.
@@ -68,6 +68,6 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
         return tf.cast(mean, inputs.dtype), tf.cast(variance, inputs.dtype)
 
     def _over_ranks(self, values: Any, what: str) -> Any:
-        """Not by the layer's name, in which Keras counts the layers that this rank has made."""
+        """Sums over the ranks. The layer's name is no help: in it Keras counts the layers of this rank."""
         name = f"sync_batch_norm.{what}"
         return _allreduce(values, name, Sum, ignore_name_scope=True, process_set=self._hvd_set)

@@ -1,4 +1,4 @@
-"""tf.GradientTape whose gradients are those of all ranks."""
+"""tf.GradientTape with gradients that are reduced over all ranks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from horovod.tensorflow.lists import tensors
 
 
 class _DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
-    """What DistributedGradientTape adds to a tape."""
+    """The members that DistributedGradientTape adds to a tape."""
 
     _hvd: GradientOptions[Any]
 
     def register_local_source(self, source: Any) -> None:
-        """The gradient of this variable is not reduced: every rank has a variable of its own."""
+        """Leaves the gradient of a variable out of the reduction: every rank keeps its own."""
         self._hvd.local.append(source)
 
     def gradient(
@@ -32,14 +32,14 @@ class _DistributedGradientTape(tf.GradientTape):  # type: ignore[misc]
         use_generic_names: bool = False,
         **options: Any,
     ) -> Any:
-        """As the tape's own, reduced over all ranks.
+        """Returns the tape's gradients, reduced over all ranks.
 
         Args:
-            target: as for the tape's own, like the others.
+            target: as for the tape's own method.
             sources: variables, the same ones on all ranks in the same order.
-            output_gradients: see above.
+            output_gradients: as for the tape's own method.
             use_generic_names: accepted for compatibility: reductions are named by place.
-            options: further ones of the tape's own, such as ``unconnected_gradients``.
+            options: other options of the tape's own method, such as ``unconnected_gradients``.
         """
         computed = super().gradient(target, sources, output_gradients, **options)
         reduced = self._hvd.reduce(tf.nest.flatten(computed), tf.nest.flatten(sources))
@@ -59,23 +59,23 @@ def DistributedGradientTape(  # noqa: N802
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """A tape like the given one, whose ``gradient`` returns what all ranks have computed together.
+    """Makes a tape like the given one, whose ``gradient`` returns gradients that are reduced over all ranks.
 
     Args:
-        gradtape: a ``tf.GradientTape``, before or after it has recorded; it stays as it is.
-        device_dense: accepted for compatibility, as ``device_sparse``: operations run on the CPU.
-        device_sparse: see above.
-        compression: ``Compression.fp16``, or a class of your own, makes what is sent smaller.
-        sparse_as_dense: tf.IndexedSlices are made dense first; else the ranks' rows are gathered.
+        gradtape: a ``tf.GradientTape``, before or after it has recorded; it does not change.
+        device_dense: accepted for compatibility, like ``device_sparse``: operations run on the CPU.
+        device_sparse: see ``device_dense``.
+        compression: ``Compression.fp16``, or a class of your own, makes messages smaller.
+        sparse_as_dense: tf.IndexedSlices are made dense first; otherwise the ranks' rows are gathered.
         op: Average, Sum, Adasum, …
-        gradient_predivide_factor: with Average, divides by it before the sum and by the rest after.
+        gradient_predivide_factor: averages divide by the factor before the sum and by size / factor after it.
         num_groups: the old name of ``groups``, as a number.
         groups: a number of groups, or lists of variables, whose gradients are reduced as one operation.
-        process_set: the ranks that take part; others get their own gradients.
+        process_set: the ranks that take part; other ranks get their own gradients.
         scale_local_gradients: gradients of local sources are divided by the number of ranks.
 
     Raises:
-        ValueError: it is no tape, or was wrapped before, or the settings make no sense.
+        ValueError: the object is not a tape, or was wrapped before, or the options contradict each other.
 
     Example::
 
@@ -121,7 +121,7 @@ def PartialDistributedGradientTape(  # noqa: N802
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """As ``DistributedGradientTape``; every rank has variables of its own in these layers.
+    """Makes a ``DistributedGradientTape`` that does not reduce the gradients of some layers.
 
     ``local_layers`` is a layer of Keras or a list of them, which are built.
     """

@@ -1,4 +1,4 @@
-"""What other libraries import from here."""
+"""Functions that other libraries import from here."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _make_subgraph = tf.function
 
 
 def vars_to_refs(variables: Iterable[Any]) -> Any:
-    """References to variables, which can be hashed."""
+    """Returns references to variables, which can be hashed."""
     return tuple(variable.ref() for variable in variables)
 
 
 def refs_to_vars(references: Iterable[Any]) -> list[Any]:
-    """The variables again."""
+    """Returns the variables of references."""
     return [reference.deref() for reference in references]

@@ -9,18 +9,18 @@ from horovod.framework.compression import NoneCompressor as NoneCompressor
 
 
 class FP16Compressor:
-    """Sends floating-point tensors that are wider than that as float16."""
+    """Sends float32 and float64 tensors as float16."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype | None]:
-        """The tensor in float16, and its own type."""
+        """Returns the tensor in float16, and its own type."""
         if tensor.dtype not in (torch.float32, torch.float64):
             return tensor, None
         return tensor.to(torch.float16), tensor.dtype
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: torch.dtype | None) -> torch.Tensor:
-        """The tensor in its own type."""
+        """Returns the tensor in its own type."""
         return tensor if ctx is None else tensor.to(ctx)
 
 

@@ -1,8 +1,8 @@
 """The back end "horovod" of torch.distributed.
 
 ``import horovod.torch.distributed`` registers it; ``torch.distributed.init_process_group("horovod")`` then
-works under horovodrun and whatever else ``hvd.init`` knows, and with every store of torch.distributed: under
-torchrun the ranks of the engine find each other through it.
+works under horovodrun, under all other starters of ``hvd.init``, and with every store of torch.distributed:
+under torchrun the engine's ranks find each other through the store.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from horovod.common.util import env
 from horovod.framework.objects import broadcast_object
 from horovod.torch.process_group import Group
 
-dist: Any = torch.distributed  # whose types lag behind
+dist: Any = torch.distributed  # its type annotations lack newer members
 _FIRST_SET = 1 << 20  # HVD_OPENED_SETS of horovod.h
 
 
 class _Job:
     """The engine's job under torch.distributed."""
 
-    lives = 0  # of the default group in this process: a store may have keys of earlier ones
-    own = False  # begun here, so it ends with the default group
+    lives = 0  # default groups in this process so far: a store may have keys of earlier ones
+    own = False  # started here, so it ends with the default group
 
     def begin(self, **variables: str) -> None:
-        """In the environment, where rank 0 finds that it has to serve the rendezvous."""
+        """Joins the job with these variables in the environment; by them rank 0 serves the rendezvous."""
         with env(**variables):
             basics.init()
         self.own = True
@@ -60,15 +60,15 @@ class _Job:
 
 _job = _Job()
 
-# ---- where the ranks meet --------------------------------------------------------------------------
+# ---- rendezvous of the ranks -----------------------------------------------------------------------
 
 
 _MOST_ADDRESSES = 8  # ADDRESSES_LIMIT of net/addresses.h
-_PROBE = 10.0  # seconds for what may be no store
+_PROBE = 10.0  # seconds for an address that may not be a store's
 
 
 def _addresses() -> list[str]:
-    """Names and addresses of this host, the best first."""
+    """Returns names and addresses of this host, the best first."""
     advertised = os.environ.get("HOROVOD_ADVERTISED_ADDRESS", "")
     given = [addresses.split(advertised)[0], os.environ.get("MASTER_ADDR", "").strip("[]")]
     own = addresses.of_this_host()
@@ -82,12 +82,12 @@ def _free_port() -> int:
 
 
 def _meet_by_store(store: Any, rank: int, size: int) -> None:
-    """The engine's ranks, where nothing but the store is known to all: rank 0 serves their rendezvous."""
+    """Joins the engine's job if the ranks know only the store: rank 0 serves the rendezvous."""
     key = f"horovod/{_job.lives}/rendezvous"
     given = os.environ.get("HOROVOD_SECRET") or os.environ.get("HOROVOD_SECRET_FILE")
     if rank == 0:
         port = _free_port()
-        one_host = os.environ.get("LOCAL_WORLD_SIZE") == str(size)  # as torchrun says
+        one_host = os.environ.get("LOCAL_WORLD_SIZE") == str(size)  # torchrun sets it
         hosts = [addresses.LOOPBACK] if one_host else _addresses()
         where = ",".join(addresses.join(host, port) for host in hosts)
         store.set(key, json.dumps([where, "" if given else secrets.token_hex(32)]))
@@ -97,7 +97,7 @@ def _meet_by_store(store: Any, rank: int, size: int) -> None:
 
 
 def _store_at(hosts: list[str], port: int, token: str, timeout: timedelta) -> Any:
-    """The store of rank 0, which alone has the token: others may listen at that port, even on this host."""
+    """Connects to the store of rank 0. Only it has the token: other programs may listen at that port."""
     probe = min(timeout, timedelta(seconds=_PROBE))
     for address in addresses.resolved(hosts):
         with contextlib.suppress(OSError, RuntimeError):  # errors of a store are RuntimeErrors
@@ -114,7 +114,7 @@ def _store_at(hosts: list[str], port: int, token: str, timeout: timedelta) -> An
 
 
 def _store_by_engine(timeout: timedelta) -> Any:
-    """The store, where nothing but the engine is known to all: rank 0 serves it."""
+    """Returns the store if the ranks know only the engine's job: rank 0 serves it."""
     place = None
     if basics.rank() == 0:
         store = dist.TCPStore(addresses.LOOPBACK, 0, None, True, timeout, wait_for_workers=False)
@@ -132,7 +132,7 @@ _handle_env = _handlers["env"]
 
 @functools.wraps(_handle_env)
 def _handle(url: str, timeout: timedelta = _c10d.default_pg_timeout, **options: Any) -> Iterator[Any]:
-    """For `env://` without RANK: what has started the process says which rank it is."""
+    """Serves `env://` without RANK: the engine's job knows the rank from the starter of the process."""
     if "RANK" in os.environ or "rank=" in urlparse(url).query:
         yield from _handle_env(url, timeout=timeout, **options)
         return
@@ -145,7 +145,7 @@ def _handle(url: str, timeout: timedelta = _c10d.default_pg_timeout, **options: 
 
 
 def _join(store: Any, rank: int, size: int) -> None:
-    """The job of the default group."""
+    """Joins the job of the default group."""
     _job.lives += 1
     if not basics.is_initialized():
         if os.environ.get("HOROVOD_RANK"):
@@ -160,7 +160,7 @@ def _join(store: Any, rank: int, size: int) -> None:
 
 
 def _open_set(store: Any, ranks: list[int], rank: int) -> int:
-    """The process set of a group, which its members alone know of."""
+    """Opens the process set of a group; only its members know of it."""
     if not basics.is_initialized():
         raise ValueError(
             'new_group(backend="horovod"): Horovod has not been initialized; call hvd.init() on all ranks '
@@ -175,12 +175,12 @@ def _open_set(store: Any, ranks: list[int], rank: int) -> int:
 
 
 def _close_set(number: int) -> None:
-    with contextlib.suppress(HorovodInternalError, ValueError):  # the job is over already
+    with contextlib.suppress(HorovodInternalError, ValueError):  # the job has ended already
         _core.process_set_remove(number)
 
 
 def _create(options: Any, _: Any) -> Any:
-    """What torch.distributed calls on the members of a group."""
+    """Makes a group; torch.distributed calls it on the members."""
     store, rank, ranks = options.store, options.group_rank, list(options.global_ranks_in_group)
     try:
         if ranks:
@@ -201,7 +201,7 @@ _monitored_barrier = dist.monitored_barrier
 def monitored_barrier(
     group: Any = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
 ) -> Any:
-    """Of torch.distributed, which refuses other back ends than Gloo."""
+    """Replaces the function of torch.distributed, which refuses all back ends except Gloo."""
     asked = group or (dist.group.WORLD if dist.is_initialized() else None)
     if isinstance(asked, Group):
         return asked.monitored_barrier(timeout, wait_all_ranks)
@@ -213,7 +213,7 @@ _register_comm_hook = DistributedDataParallel.register_comm_hook
 
 @functools.wraps(_register_comm_hook)
 def register_comm_hook(self: Any, state: object, hook: Callable[[Any, Any], Any]) -> None:
-    """Of DistributedDataParallel: on a group of ours the operations of the hook have names."""
+    """Replaces the method of DistributedDataParallel: on our groups it names the operations of the hook."""
     group = self.process_group
     _register_comm_hook(self, state, group.naming(hook) if isinstance(group, Group) else hook)
 

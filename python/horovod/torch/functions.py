@@ -46,7 +46,7 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
 
 
 def _broadcast_in_place(tensor: torch.Tensor, root_rank: int, name: str) -> Callable[[], None]:
-    """Starts the broadcast of a tensor of any type and layout; the returned function waits for it."""
+    """Starts broadcasting a tensor of any type and layout; the returned function waits for it."""
     dense = tensor.contiguous()
     sent = dense if tensor.dtype in _SENT_AS_THEY_ARE else dense.reshape(-1).view(torch.uint8)
     handle = broadcast_async_(sent, root_rank, name)
@@ -60,14 +60,14 @@ def _broadcast_in_place(tensor: torch.Tensor, root_rank: int, name: str) -> Call
 
 
 class _Absent(NamedTuple):
-    """Stands for a tensor that comes by a broadcast of its own."""
+    """Takes the place of a tensor that is sent by a broadcast of its own."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
 
 def _replace(value: Any, kind: type, new: Callable[[Any], Any]) -> Any:
-    """A copy of nested dicts and lists with all that is of one kind replaced."""
+    """Copies nested dicts and lists, and replaces all objects of one kind in them."""
     if isinstance(value, kind):
         return new(value)
     if isinstance(value, dict):
@@ -78,15 +78,15 @@ def _replace(value: Any, kind: type, new: Callable[[Any], Any]) -> Any:
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Any = None) -> None:
-    """Gives the root's optimizer state to all ranks: hyperparameters, and what is kept for each parameter.
+    """Gives the root's optimizer state to all ranks: hyperparameters and the state of each parameter.
 
-    No rank's parameters change, and a state that is empty at the root becomes empty everywhere. Parameters to
-    be trained that have no gradient get one of zeros, which programs read before the first backward.
+    No rank's parameters change, and a state that is empty at the root becomes empty everywhere. Trained
+    parameters without a gradient get one of zeros, as some programs read gradients before the first backward.
 
     Args:
-        optimizer: any but LBFGS, whose state is no set of tensors per parameter.
-        root_rank: the rank that has it.
-        model: accepted for compatibility; not needed.
+        optimizer: any except LBFGS, whose state is not a set of tensors per parameter.
+        root_rank: the rank that has the state.
+        model: accepted for compatibility; it has no meaning.
     """
     if not hasattr(optimizer, "param_groups"):
         raise ValueError(

@@ -1,4 +1,6 @@
-"""How PyTorch tells a reducer of gradients: where they are, when they come, when ``backward`` ends."""
+"""The hooks of a reducer in PyTorch: where gradients are stored, when they arrive, when ``backward`` ends.
+
+Autograd's threads call the hooks, with the GIL held."""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from horovod.torch.mpi_ops import sparse_allreduce_async
 
 _LINE = 64  # bytes; no two gradients share one
 _current_task = torch._C._current_graph_task_id
-_SMALL = 16384  # bytes; such gradients go with the next larger one, or at the end of backward
+_SMALL = 16384  # bytes; gradients up to this size are sent with the next larger one, or after backward
 _ROWS = 1  # the dimensions that are sparse in the gradient of an embedding
 
 
@@ -73,18 +75,18 @@ class StoredGradients:
 
 
 class SharedGradients(StoredGradients):
-    """As above; those that stay from step to step lie in memory that the host's other ranks read in place.
+    """The gradients in ``parameter.grad``; this host's ranks read those that are kept between steps in place.
 
-    A gradient that autograd hands over anew in every step stays where it is: moving it costs the copy that
+    A gradient that autograd allocates again in every step is not moved: that would cost the copy which
     reading in place saves.
     """
 
     def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         self.fitting = [parameter for parameter in parameters if _can_share(parameter)]
-        self.places: dict[torch.nn.Parameter, torch.Tensor] | None = None  # until gradients stay
+        self.places: dict[torch.nn.Parameter, torch.Tensor] | None = None  # None until `keep`
 
     def keep(self) -> None:
-        """The gradients are to stay, and are about to be set to zero in place."""
+        """Moves the gradients to shared memory; the caller keeps them and is about to set them to zero."""
         if self.places is None:
             self.places = _shared_places(self.fitting)
         for parameter, place in self.places.items():
@@ -96,7 +98,7 @@ class SharedGradients(StoredGradients):
 
 
 def _shared_places(parameters: list[torch.nn.Parameter]) -> dict[torch.nn.Parameter, torch.Tensor]:
-    """Room for their gradients; none where there is no shared memory."""
+    """Allocates shared memory for their gradients; returns none if there is no shared memory."""
     starts = [0, *accumulate(_round_up(parameter.nbytes) for parameter in parameters)]
     try:
         memory = _core.shared(max(1, starts[-1]))
@@ -115,7 +117,7 @@ def _layout_of(array: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _can_share(parameter: torch.nn.Parameter) -> bool:
-    """Whether its gradient will be of one piece of memory on the CPU, and not empty."""
+    """Returns true if the gradient will be contiguous memory on the CPU, and not empty."""
     dense = parameter.layout is torch.strided and parameter.device.type == "cpu"
     return dense and parameter.requires_grad and parameter.is_contiguous() and parameter.numel() > 0
 
@@ -125,13 +127,13 @@ def _round_up(count: int) -> int:
 
 
 class StepDeltas(StoredGradients):
-    """What a step of the optimizer has changed in the parameters."""
+    """The changes of the parameters in a step of the optimizer, reduced in place of gradients."""
 
     def __init__(self) -> None:
         self.before: dict[torch.nn.Parameter, torch.Tensor] = {}
 
     def remember(self, parameter: torch.nn.Parameter) -> None:
-        """The step is about to begin."""
+        """Copies a parameter before the step."""
         self.before[parameter] = parameter.detach().clone(memory_format=torch.contiguous_format)
 
     def take(self, parameter: torch.nn.Parameter) -> torch.Tensor:
@@ -142,7 +144,10 @@ class StepDeltas(StoredGradients):
 
 
 class _End:
-    """Called when ``backward`` ends; only dropped when it fails; then, too, what came is counted."""
+    """A callback for the end of ``backward``.
+
+    It is destroyed uncalled if ``backward`` raises; ``__del__`` then counts the gradients that have arrived.
+    """
 
     def __init__(self, hooks: BackwardHooks, task: int) -> None:
         self.hooks, self.task = hooks, task
@@ -156,17 +161,17 @@ class _End:
 
 
 class BackwardHooks:
-    """Tells the reducer of gradients, and of the end of the outermost ``backward``.
+    """Reports gradients and the end of the outermost ``backward`` to the reducer.
 
-    The optimizer owns it. Parameters outlive optimizers, so their hooks go with it: a second optimizer for
-    the same parameters would else reduce beside the first.
+    The optimizer owns it. Parameters outlive optimizers, so it removes its hooks at its end: otherwise both
+    optimizers would reduce if a second one is made for the same parameters.
     """
 
     def __init__(self, reducer: Reducer[Any, torch.Tensor]) -> None:
         self.reducer = reducer
-        self.tasks: set[int] = set()  # the backward calls at whose ends after_backward will run
-        self.thread = bytearray(8)  # whose gradient arrived last
-        self.overlapped = False  # more of them ran at once than the passes of a step
+        self.tasks: set[int] = set()  # calls of backward after which after_backward will run
+        self.thread = bytearray(8)  # the thread whose gradient arrived last
+        self.overlapped = False  # more calls of backward ran at once than a step has passes
         self.installed: list[Any] = []
 
     def __del__(self) -> None:
@@ -204,7 +209,7 @@ class BackwardHooks:
     def after_backward(self, task: int) -> None:
         self.tasks.discard(task)
         outer = torch._C._current_autograd_node()
-        if outer is not None:  # a backward inside another one's node ended: a reentrant checkpoint
+        if outer is not None:  # this backward ran inside a node of another one: a reentrant checkpoint
             hook = outer.register_hook(lambda *_: self.return_to_outer(hook))
             return
         self.reducer.ready(waits=not self.tasks)
@@ -215,7 +220,7 @@ class BackwardHooks:
                 "tell which gradients to reduce together; call them one after the other, or pass "
                 "backward_passes_per_step=<how many calls a step has> to DistributedOptimizer"
             )
-        if self.reducer.due and not self.tasks:  # of several calls at once the last to end
+        if self.reducer.due and not self.tasks:  # the last of concurrent calls to end
             self.reducer.finish()
 
     def return_to_outer(self, hook: Any) -> None:

@@ -1,4 +1,4 @@
-"""Tensors of any layout as the dense memory that an operation reads and writes."""
+"""Conversion of tensors of any layout to the dense memory that an operation reads and writes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _overlaps_itself(tensor: torch.Tensor) -> bool:
 
 
 def joined(tensors: Tensors) -> torch.Tensor:
-    """The elements of a list: one tensor keeps its shape, and its memory if that is dense."""
+    """Returns the elements of a list in one tensor; a single tensor keeps its shape, and dense memory."""
     if is_dense(tensors):
         return tensors[0].detach()
     if len(tensors) == 1:
@@ -74,7 +74,7 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def vector(what: str, tensors: Tensors) -> torch.Tensor:
-    """The elements of a list as a vector, checked: the memory of one dense tensor, otherwise a copy."""
+    """Checks a list, and returns its elements as a vector: memory of one dense tensor, otherwise a copy."""
     if is_dense(tensors):
         return _flat(tensors[0].detach())
     check(what, tensors)
@@ -82,7 +82,7 @@ def vector(what: str, tensors: Tensors) -> torch.Tensor:
 
 
 def room(what: str, tensors: Tensors) -> torch.Tensor:
-    """A vector for the elements of a list, checked: the memory of one dense tensor, otherwise new memory."""
+    """Checks a list, and returns a vector for its elements: memory of one dense tensor, otherwise new."""
     if is_dense(tensors):
         return _flat(tensors[0].detach())
     check(what, tensors)
@@ -91,7 +91,7 @@ def room(what: str, tensors: Tensors) -> torch.Tensor:
 
 
 def padded(tensors: Tensors) -> Tensors:
-    """The same for Gloo, which cannot send nothing: a byte in place of an empty tensor."""
+    """Replaces empty tensors by one byte, since Gloo cannot send nothing."""
     return [each if each.numel() else torch.zeros(1, dtype=torch.uint8) for each in tensors]
 
 
@@ -104,13 +104,13 @@ def fill(copies: Copies) -> None:
 
 
 def share_bytes(tensors: Tensors) -> bool:
-    """Whether two of these dense tensors share memory."""
+    """Returns true if two of these dense tensors share memory."""
     spans = sorted([(tensor.data_ptr(), tensor.nbytes) for tensor in tensors if tensor.nbytes])
     return any(start + length > after for (start, length), (after, _) in itertools.pairwise(spans))
 
 
 def apart(inputs: Tensors, outputs: Tensors, rank: int, size: int) -> Tensors:
-    """The inputs, copied if they share memory with an output other than in the place of this rank's part."""
+    """Returns the inputs, copied if they share memory with an output except at the place of this rank."""
     if not share_bytes(inputs + outputs):
         return inputs
     spans: Tensors = []
@@ -123,7 +123,7 @@ def apart(inputs: Tensors, outputs: Tensors, rank: int, size: int) -> Tensors:
 
 
 def pieces(what: str, tensor: torch.Tensor, count: int) -> Tensors:
-    """Views of so many equal parts of a tensor, in the order of its elements."""
+    """Returns views of ``count`` equal parts of a tensor, in the order of its elements."""
     if tensor.is_contiguous():
         return list(tensor.detach().view(count, tensor.numel() // count))
     if tensor.dim() == 0 or tensor.shape[0] % count:

@@ -1,7 +1,7 @@
 """The collectives for PyTorch tensors; the blocking ones that make new tensors are differentiable.
 
-With all that goes along with them: handles, reductions, process sets, ranks. Programs import it from here, or
-say ``hvd.mpi_ops``; MPI is not needed.
+The module also exports handles, reductions, process sets and ranks, as programs import them from here or use
+``hvd.mpi_ops``; MPI is not needed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = [
     "synchronize",
 ]
 
-_basics = HorovodBasics(__file__)  # for programs that call what it has by this name
+_basics = HorovodBasics(__file__)  # programs call its methods by this name
 handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(_basics)
 
 
@@ -79,7 +79,7 @@ class _Tensors(MemoryArrays[torch.Tensor], Differentiable[torch.Tensor]):
 
     def dense(self, array: torch.Tensor) -> torch.Tensor:
         if not isinstance(array, torch.Tensor):
-            return array  # whatever it is, the engine takes it or says why not
+            return array  # the engine accepts the object or raises an error
         if array.is_nested:
             raise ValueError("a nested tensor can't be sent: pass its parts, x.unbind()")
         if array.layout is not torch.strided:
@@ -141,17 +141,17 @@ alltoall_async = collectives.alltoall_async
 
 
 def shared_zeros(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """A tensor in memory that the other ranks of this host read in place.
+    """Returns zeros in memory that the other ranks of this host read in place.
 
-    For what is reduced again and again, a flat buffer of gradients above all: operations on it, or on views
-    of it, save a copy of what is sent. All else works as with any tensor, with and without other ranks.
+    Use it for tensors that are reduced repeatedly, such as a flat buffer of gradients: operations on it, or
+    on views of it, save a copy of the sent data. In all other respects it is an ordinary tensor.
 
     Args:
         shape: as for ``torch.zeros``.
         dtype: as for ``torch.zeros``.
 
     Raises:
-        HorovodInternalError: there is not so much shared memory.
+        HorovodInternalError: the host has not enough shared memory.
     """
     like = torch.empty(shape, dtype=dtype, device="meta")
     if not like.numel():
@@ -166,10 +166,10 @@ def sparse_allreduce_async(
     op: int,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[[], torch.Tensor]:
-    """Starts the sum or average of a sparse tensor over the ranks: their entries are gathered.
+    """Starts summing or averaging a sparse tensor over the ranks, whose entries are gathered.
 
     Args:
-        tensor: a sparse COO tensor of the same shape on all ranks, with any number of entries on each.
+        tensor: a sparse COO tensor of the same shape on all ranks, with any number of entries on each rank.
         name: equal on all ranks.
         op: Average or Sum.
         process_set: the ranks that take part.

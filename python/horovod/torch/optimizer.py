@@ -1,9 +1,9 @@
 """DistributedOptimizer: averages gradients over the ranks while backprop still runs.
 
-The user's own optimizer object is instrumented and handed back: its class becomes a subclass of the same
-name, so state, schedulers and references to it stay valid. A hook on each parameter starts the reduction of
-its gradient as soon as it is there, and ``backward`` returns when all of them are reduced: clipping, gradient
-scaling and logging see what ``step`` will use.
+The user's own optimizer object is instrumented and returned: its class becomes a subclass of the same name,
+so state, schedulers and references to it stay valid. A hook on each parameter starts reducing its gradient as
+soon as it is complete, and ``backward`` returns after all gradients are reduced: clipping, gradient scaling
+and logging use the same gradients as ``step``.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741
 
 
 class _DistributedOptimizer(torch.optim.Optimizer):
-    """What DistributedOptimizer adds to a user's optimizer; libraries ask isinstance, and derive from it.
+    """The members that DistributedOptimizer adds to a user's optimizer; other libraries derive from it.
 
-    ``class Mine(_DistributedOptimizer, torch.optim.SGD)`` takes the parameters below; SGD's hyperparameters
-    come in the parameter groups. A class that overrides ``_allreduce_grad_async`` reduces them its own way.
+    ``class Mine(_DistributedOptimizer, torch.optim.SGD)`` has the parameters below; SGD's hyperparameters
+    are in the parameter groups. A class that overrides ``_allreduce_grad_async`` reduces gradients its own
+    way.
     """
 
     _hvd: Reducer[Any, torch.Tensor]
@@ -53,12 +54,12 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         sparse_as_dense: bool = False,
         process_set: ProcessSet = global_process_set,
     ) -> None:
-        super().__init__(params)  # type: ignore[call-arg]  # of the class that stands behind this one
+        super().__init__(params)  # type: ignore[call-arg]  # the user's class is the next one
         options = (op, gradient_predivide_factor, groups, sparse_as_dense, process_set)
         self._begin(_make_reducer(self, named_parameters, compression, backward_passes_per_step, *options))
 
     def _begin(self, reducer: Reducer[Any, torch.Tensor]) -> None:
-        """Lets the reducer have every gradient from now on."""
+        """Installs the hooks that report every gradient to the reducer."""
         hooks = BackwardHooks(reducer)
         for place in range(len(reducer.parameters)):
             hooks.watch(place)
@@ -66,7 +67,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         for name, value in _read_by_overrides(reducer.rules).items():
             self.__dict__.setdefault(name, value)
         if type(self)._allreduce_grad_async is not _DistributedOptimizer._allreduce_grad_async:
-            own = weakref.WeakMethod(self._start_own)  # the optimizer owns the reducer
+            own = weakref.WeakMethod(self._start_own)  # weak, as the optimizer owns the reducer
             reducer.start_own = lambda parameter: own()(parameter)  # type: ignore[misc]
         self._register_step_hooks()
 
@@ -74,7 +75,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self.register_step_pre_hook(_before_step)
 
     def _allreduce_grad_async(self, p: torch.nn.Parameter) -> tuple[Handle[torch.Tensor], Any]:
-        """Starts the reduction of a gradient; a handle, and what decompressing its result needs to know."""
+        """Starts reducing a gradient; returns the handle, and the context of its compression."""
         rules = self._hvd.rules
         tensor, context = rules.compression.compress(p.grad)
         name = self._parameter_names[p]
@@ -86,7 +87,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def backward_passes_per_step(self) -> int:
-        """How many backward passes are summed up before the gradients are reduced."""
+        """The number of backward passes that are summed up before the gradients are reduced."""
         return self._hvd.passes
 
     def synchronize(self) -> None:
@@ -97,7 +98,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Within it ``step`` does not wait, because ``synchronize`` was called by hand."""
+        """Makes ``step`` inside the context not wait, because ``synchronize`` was called by hand."""
         self._hvd_skip = True
         try:
             yield
@@ -106,15 +107,15 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def _parameter_names(self) -> dict[Any, str]:
-        """Read by other libraries: the name of every parameter."""
+        """The name of every parameter; other libraries read it."""
         return dict(zip(self._hvd.parameters, self._hvd.names, strict=True))
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """How many backward passes are summed up before the gradients are reduced."""
+        """Sets how many backward passes are summed up before the gradients are reduced."""
         self._hvd.set_passes(passes)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the optimizer's own; refused between ``backward`` and ``step``: gradients would be lost."""
+        """Calls the optimizer's own method; refused after ``backward``: gradients would be lost."""
         if self._hvd.seen or self._hvd.arrived:
             raise AssertionError(
                 "zero_grad() was called after backward() but before step() or synchronize(): the gradients "
@@ -127,7 +128,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         super().zero_grad(set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the optimizer's own; the new parameters' gradients are reduced, too."""
+        """Calls the optimizer's own method; the gradients of the new parameters are also reduced."""
         super().add_param_group(param_group)
         if "_hvd" not in self.__dict__:  # called by the constructor
             return
@@ -136,7 +137,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             self._hvd_hooks.watch(self._hvd.add(parameter, _default_name(number, i)))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As the optimizer's own; a step that was under way is forgotten."""
+        """Calls the optimizer's own method; a step that was in progress is forgotten."""
         if not self._hvd.in_flight:
             self._hvd.forget()
             self._hvd_by_hand = False
@@ -144,7 +145,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """Read by GradScaler.step, which may then leave the step out: the gradients have served anyway."""
+        """Read by GradScaler.step, which may then skip the step: it has used the gradients in any case."""
         if not self._hvd.changed:
             self._hvd.seen.clear()
         return bool(self.__dict__.get("_step_supports_amp_scaling", False))
@@ -154,24 +155,24 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self.__dict__["_step_supports_amp_scaling"] = value
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copies and pickles are plain optimizers of the user's class."""
+        """Makes copies and pickles plain optimizers of the user's class."""
         plain = next(kind for kind in type(self).__mro__ if not issubclass(kind, _DistributedOptimizer))
         return _make_plain, (plain,), self.__getstate__()
 
 
 class _DistributedAdasumOptimizer(_DistributedOptimizer):
-    """Lets every rank step by itself, then combines the steps."""
+    """Makes every rank step by itself, then combines the steps."""
 
     def _register_step_hooks(self) -> None:
         self.register_step_pre_hook(_before_local_step)
         self.register_step_post_hook(_after_local_step)
 
     def synchronize(self) -> None:
-        """Does nothing: what is combined exists after ``step`` only."""
+        """Does nothing: the changes that are combined exist only after ``step``."""
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Raises AssertionError: a step that is not combined would let the ranks part."""
+        """Raises AssertionError: the ranks' parameters would diverge by a step that is not combined."""
         raise AssertionError("skip_synchronize() makes no sense with op=Adasum: the ranks would part")
         yield
 
@@ -181,7 +182,7 @@ def _make_plain(kind: type[O]) -> O:
 
 
 def _read_by_overrides(rules: Rules) -> dict[str, Any]:
-    """What Horovod's optimizer offers to a class that overrides ``_allreduce_grad_async``."""
+    """Returns the attributes of Horovod's optimizer for a class that overrides ``_allreduce_grad_async``."""
     return {
         "op": rules.op,
         "gradient_predivide_factor": rules.factors[1],
@@ -196,7 +197,7 @@ def _default_name(group: int, index: int) -> str:
 
 
 def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Step pre-hook: the gradients are reduced before the optimizer uses them."""
+    """Waits for the reduced gradients before the optimizer uses them; a step pre-hook."""
     reducer = optimizer._hvd
     by_hand, optimizer._hvd_by_hand = optimizer._hvd_by_hand, False
     closure = args[1] if len(args) > 1 else kwargs.get("closure")
@@ -223,14 +224,14 @@ def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _before_local_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-    """Step pre-hook of Adasum: keeps what the step will change."""
+    """Copies the parameters that the step will change; a step pre-hook of Adasum."""
     for parameter in optimizer._hvd.parameters:
         if parameter.requires_grad:
             optimizer._hvd.gradients.remember(parameter)
 
 
 def _after_local_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-    """Step post-hook of Adasum: the step becomes the combination of all ranks' steps."""
+    """Replaces the step by the combination of all ranks' steps; a step post-hook of Adasum."""
     optimizer._hvd.finish()
     optimizer._hvd.forget()
 
@@ -260,26 +261,27 @@ def DistributedOptimizer(  # noqa: N802
 
     Args:
         optimizer: any ``torch.optim.Optimizer``; the same object is returned, instrumented.
-        named_parameters: ``model.named_parameters()``; names that appear in messages, equal on all ranks.
-        compression: ``Compression.fp16`` halves what is sent; a class of your own with ``compress`` and
-            ``decompress`` does, too.
-        backward_passes_per_step: gradients of so many passes are summed up before they are reduced.
+        named_parameters: ``model.named_parameters()``; the names appear in messages and are equal on all
+            ranks.
+        compression: ``Compression.fp16`` halves the messages; or a class of your own with ``compress`` and
+            ``decompress``.
+        backward_passes_per_step: gradients of this many passes are summed up before they are reduced.
         op: ``Average``, ``Sum``, or ``Adasum``: every rank steps by itself, and the steps are combined.
-        gradient_predivide_factor: splits the division of an average: by this before the sum, the rest after.
+        gradient_predivide_factor: averages divide by the factor before the sum and by size / factor after it.
         num_groups: old name of ``groups`` as a number.
-        groups: how many groups of gradients to reduce as a whole, or lists of the parameters of each.
-            Sparse gradients in a group are reduced densely.
+        groups: the number of groups of gradients to reduce as a whole, or lists of the parameters of each
+            group. Sparse gradients in a group are reduced densely.
         sparse_as_dense: sparse gradients are reduced densely, instead of gathering their entries; afterwards
-            they are sparse as before.
-        process_set: the ranks that train together; others step by themselves.
+            they are sparse again.
+        process_set: the ranks that train together; other ranks step by themselves.
         shared_gradients: for loops with ``optimizer.zero_grad(set_to_none=False)``: the first such call
             moves the gradients into memory that the other ranks of this host read in place, which saves a
-            copy from then on. Without effect where it can't help: gradients that are dropped, compressed or
-            sparse, other devices, no other rank on this host, no shared memory.
+            copy from then on. It has no effect on gradients that are dropped, compressed, sparse or on other
+            devices, without another rank on this host, or without shared memory.
 
     Raises:
-        ValueError: the names or groups do not fit the optimizer's parameters.
-        NotImplementedError: ``op=Adasum`` among a process set.
+        ValueError: the names or groups do not match the optimizer's parameters.
+        NotImplementedError: ``op=Adasum`` with a process set.
 
     Example::
 
@@ -318,7 +320,7 @@ def _make_reducer(
     process_set: ProcessSet,
     shared_gradients: bool = False,
 ) -> Reducer[Any, torch.Tensor]:
-    """What reduces the gradients of an optimizer; the parameters are those of DistributedOptimizer."""
+    """Makes the reducer of an optimizer; the parameters are those of DistributedOptimizer."""
     if op == Adasum and process_set is not global_process_set:
         raise NotImplementedError("op=Adasum works among all ranks only, not in a process set")
     factors = split_factor(gradient_predivide_factor, op)

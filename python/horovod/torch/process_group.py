@@ -1,7 +1,7 @@
-"""A ProcessGroup of torch.distributed: its collectives run on the engine, what that lacks on Gloo.
+"""A ProcessGroup of torch.distributed: collectives run on the engine; Gloo runs operations that it lacks.
 
-Called from the program's thread, from autograd's, and by C++ on any thread, with the GIL held. Ranks are
-those of the group unless said otherwise.
+The program's thread, autograd's threads and C++ on any thread call it with the GIL held. Ranks are those of
+the group unless the text says otherwise.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from horovod.torch import memory
 from horovod.torch.memory import Copies, Tensors
 from horovod.torch.work import GlooHandle, Received, Work, leave_methods_untraced, leave_untraced, naming
 
-dist: Any = torch.distributed  # whose types lag behind
-# Bit operations are missing, since the engine has none.
+dist: Any = torch.distributed  # its type annotations lack newer members
+# The engine has no bit operations.
 _REDUCTIONS = [
     (dist.ReduceOp.SUM, Sum),
     (dist.ReduceOp.AVG, Average),
@@ -38,12 +38,12 @@ _REDUCTIONS = [
     (dist.ReduceOp.MIN, Min),
     (dist.ReduceOp.PRODUCT, Product),
 ]
-_MOST_HELD = 64  # operations that nobody waits for
-_HOOK_CALLS = 1024  # that have names of their own
+_MOST_HELD = 64  # operations kept without a caller that has waited for them
+_HOOK_CALLS = 1024  # calls of hooks with names of their own; then the names repeat
 
 
 def _reduction_of(opts: Any) -> dict[str, Any]:
-    """The reduction as fields of a request; empty if the engine has none such."""
+    """Returns the reduction as fields of a request; empty if the engine does not have it."""
     op = opts.reduceOp if opts else dist.ReduceOp.SUM
     for kind, reduction in _REDUCTIONS:  # a comparison takes 0.1 us, looking one up in a dict 0.7 us
         if op == kind:
@@ -62,10 +62,10 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     """A process set.
 
     Args:
-        options: what torch.distributed says of it: name, store, this rank, timeout.
-        ranks: of the job, by their rank in the group.
-        process_set: its id.
-        leave: called at the end.
+        options: the group's options in torch.distributed: name, store, this rank, timeout.
+        ranks: the members' ranks in the job, ordered by their rank in the group.
+        process_set: the id of the process set.
+        leave: a function that is called when the group is shut down.
     """
 
     def __init__(self, options: Any, ranks: list[int], process_set: int, leave: Callable[[], None]) -> None:
@@ -73,7 +73,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self._options, self._store, self._leave = options, options.store, leave
         self._rank, self._size = options.group_rank, len(ranks)  # rank() and size() take 0.6 us each
         self._ranks, self._process_set = ranks, process_set
-        # The engine numbers the members as the job does. None: so does the group.
+        # The engine orders the members by their rank in the job. None: the group has the same order.
         self._order = None if ranks == sorted(ranks) else [ranks.index(rank) for rank in sorted(ranks)]
         self._limit: float = options.timeout.total_seconds()
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -81,7 +81,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self._barriers = 0
         self._hook_calls = itertools.cycle(range(_HOOK_CALLS))
         self.unwaited: OrderedDict[Work, None] = OrderedDict()
-        if len(ranks) > 2:  # its ranks wait for each other, also for those that send and receive nothing
+        if len(ranks) > 2:  # Gloo's ranks wait for each other, even for ranks that send and receive nothing
             _ = self._gloo
 
     # -- the group ---------------------------------------------------------------------------------
@@ -106,9 +106,10 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     abort = shutdown
 
     def complete_later(self, complete: Callable[[], None]) -> None:
-        """On a thread of its own, one after the other, on all ranks in the same order.
+        """Calls functions one after the other on a thread of its own, in the same order on all ranks.
 
-        Functions chained to a future may wait for operations that they start: these run at once, there.
+        Functions chained to a future may wait for operations that they start, so a call on that thread runs
+        at once.
         """
         if threading.current_thread() is self._completer:
             complete()
@@ -119,10 +120,11 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self._calls.put(complete)
 
     def naming(self, hook: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """The communication hook, with names for what it and the functions chained to its futures start.
+        """Wraps a communication hook: operations of the hook and of functions chained to its futures get
+        names.
 
-        These run on this thread or on the other, whenever a future is done, so their order among the
-        operations of other buckets is chance. Within one call of the hook each follows on the one before.
+        These functions run on this thread or on the completing one when a future is done, so their order
+        among the operations of other buckets is random. Within one call of the hook they run in order.
         """
 
         @functools.wraps(hook)
@@ -136,10 +138,10 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     @functools.cached_property
     def _gloo(self) -> Any:
-        """A group of Gloo; pairs of ranks connect when they first need each other, if PyTorch can do that."""
+        """A group of Gloo; if PyTorch supports it, pairs of ranks connect when they first communicate."""
         store, kind = dist.PrefixStore("gloo", self._store), dist.ProcessGroupGloo
         place = {}
-        if not os.environ.get("GLOO_SOCKET_IFNAME"):  # otherwise what the host's own name means
+        if not os.environ.get("GLOO_SOCKET_IFNAME"):  # by default Gloo resolves the host's name
             one_host = basics.local_size() == basics.size()
             place["hostname"] = addresses.LOOPBACK if one_host else addresses.of_this_host()[0]
         try:
@@ -166,9 +168,9 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         counts: list[int] | None = None,
         **fields: Any,
     ) -> Work:
-        """One request on dense memory, in place if rooms is None. Its results are copied as `copies` say.
+        """Submits one request on dense memory, in place if `rooms` is None; then `copies` are carried out.
 
-        `splits` are of an alltoall, in elements, `counts` what its output expects of each rank.
+        `splits` and `counts` are the elements that an alltoall sends to and expects from each rank.
         """
 
         def finish(received: list[_core.Result]) -> None:
@@ -193,7 +195,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         return limit if limit > 0 else self._limit
 
     def _hold(self, work: Work) -> Work:
-        """For earlier versions of PyTorch, whose C++ keeps no Python half and then waits for ever."""
+        """Keeps an operation alive for older versions of PyTorch, whose C++ does not and waits forever."""
         self.unwaited[work] = None
         if len(self.unwaited) > _MOST_HELD:
             self.unwaited.popitem(last=False)
@@ -208,7 +210,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         opts: Any,
         **fields: Any,
     ) -> Work:
-        """From inputs into outputs, each of which is a list of tensors, one after the other."""
+        """Submits a request from inputs to outputs; each is a list of tensors that are joined in order."""
         sent = [memory.vector(operation.name, each) for each in inputs]
         rooms = [memory.room(operation.name, each) for each in outputs]
         pairs = zip(outputs, rooms, strict=True)
@@ -217,7 +219,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         return self._submit(operation, sent, rooms, copies, results, opts, **fields)
 
     def _in_place(self, what: str, tensors: Tensors, reads: bool = False) -> tuple[Tensors, Copies]:
-        """Memory for an operation in place, and what to copy back: nothing if this rank only reads."""
+        """Returns memory for an operation in place, and the copies after it: none if this rank only reads."""
         if memory.is_dense(tensors):
             return [tensors[0].detach()], []
         for tensor in tensors:
@@ -233,7 +235,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         return dense, [([own], each) for own, each in pairs if own.data_ptr() != each.data_ptr()]
 
     def _order_of(self, by_rank: Tensors) -> Tensors:
-        """The tensors of all ranks, or one of equal parts, as the engine numbers the ranks."""
+        """Returns the tensors of all ranks, or one tensor of equal parts, in the engine's order of ranks."""
         if self._order is None:
             return by_rank
         if len(by_rank) == 1:
@@ -246,7 +248,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         return self._reduce(*self._in_place("all_reduce", tensors), tensors, opts)
 
     def _reduce(self, dense: Tensors, copies: Copies, results: Any, opts: Any) -> Work:
-        """In place of dense memory, whatever the options are those of."""
+        """Reduces dense memory in place, with the options of any reducing operation."""
         if reduction := _reduction_of(opts):
             return self._submit(ALLREDUCE, dense, None, copies, results, opts, **reduction)
         options = dist.AllreduceOptions() if len(dense) == 1 else dist.AllreduceCoalescedOptions()
@@ -294,7 +296,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         return self._gather_lists(outputs, inputs, outputs, opts)
 
     def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Any:
-        """The outer list of the outputs has the ranks, the inner ones the tensors."""
+        """Gathers several tensors; `outputs` has a list for each rank with an item for each tensor."""
         by_tensor = [list(each) for each in zip(*outputs, strict=True)]
         return self._gather_lists(by_tensor, inputs, outputs, opts)
 
@@ -323,7 +325,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     def _reduce_parts(
         self, outputs: Tensors, inputs: list[Tensors], lengths: list[list[int]], opts: Any
     ) -> Work:
-        """Each input has a part of the given length for each rank. Uneven ones are reduced whole."""
+        """Reduces inputs with a part of the given length for each rank; uneven inputs are reduced whole."""
         reduction, even = _reduction_of(opts), all(len(set(each)) == 1 for each in lengths)
         if reduction.get("reduction") in REDUCESCATTER.reductions and even:
             ordered = [self._order_of(each) for each in inputs]
@@ -381,7 +383,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         received = [outputs[0] if rank == opts.rootRank else nothing for rank in range(self._size)]
         return self.alltoall(received, inputs[0] if inputs else [nothing] * self._size, opts)
 
-    # -- between two, and by the store -------------------------------------------------------------
+    # -- between two ranks, and through the store --------------------------------------------------
 
     def send(self, tensors: Tensors, to: int, tag: int) -> Any:
         dense, _ = self._in_place("send", tensors, reads=True)
@@ -399,7 +401,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         return Received(work, lambda: memory.fill(copies)) if copies else work
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """A barrier whose error names the first rank that is missing; ``wait_all_ranks``: every one."""
+        """Waits for all ranks; the error names the first missing rank, or with the option all of them."""
         self._barriers += 1
         store = dist.PrefixStore(f"monitored_barrier/{self._barriers}", self._store)
         limit = timeout.total_seconds() if timeout else self._limit
@@ -423,7 +425,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
                 f"monitored_barrier: rank {ranks} of the group did not call it within {limit:g} s"
             )
 
-    # -- the same by other names, of earlier versions of PyTorch -----------------------------------
+    # -- names in earlier versions of PyTorch ------------------------------------------------------
 
     allreduce_coalesced = allreduce
     _allgather_base = all_gather_single

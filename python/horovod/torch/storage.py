@@ -1,6 +1,6 @@
-"""Calls that replace the memory of a storage raise while the engine works on that memory.
+"""A guard for calls that replace the memory of a storage: they raise while the engine works on that memory.
 
-A storage in flight is kept, but these calls free the memory inside it, and PyTorch has no way to pin that.
+A storage in flight is kept alive, but these calls free the memory inside it, and PyTorch can't pin memory.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _guarded(replace: Callable[..., Any], memory_of: Callable[[Any], tuple[int, 
 
 
 def guard() -> None:
-    """Puts the check in front of the calls, once. All others that replace memory come through these."""
+    """Installs the check in front of these calls, once. All other functions that replace memory use them."""
     for owner, name, memory_of in (
         (torch.Tensor, "resize_", _of_tensor),
         (torch.Tensor, "resize_as_", _of_tensor),

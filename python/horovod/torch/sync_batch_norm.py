@@ -11,22 +11,22 @@ from horovod.torch.mpi_ops import allreduce
 
 
 class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
-    """``BatchNorm1d/2d/3d`` whose mean and variance are those of the ranks' batches together.
+    """``BatchNorm1d/2d/3d`` with the mean and variance of the ranks' batches together.
 
-    While training, every forward pass is two small sums over the ranks, and every backward pass two more, so
-    all ranks must run the layer equally often. Batches may differ in size, and be empty. In evaluation it
-    is the ordinary layer, and nothing is sent.
+    While training, every forward pass computes two small sums over the ranks, and every backward pass two
+    more, so all ranks must run the layer equally often. Batches may differ in size, and be empty. In
+    evaluation it is the ordinary layer, and sends nothing.
 
     Args:
         num_features: C of an input of shape ``[N, C, …]``.
         eps: added to the variance.
-        momentum: share of the new batch in the running statistics; None: the average of all batches.
-        affine: learn a weight and a bias.
-        track_running_stats: keep running statistics for evaluation.
+        momentum: the share of the new batch in the running statistics; None: the average of all batches.
+        affine: whether to learn a weight and a bias.
+        track_running_stats: whether to keep running statistics for evaluation.
         process_set: the ranks that normalize together.
 
     Raises:
-        ValueError: an input of fewer than two dimensions, or a single value per channel on all ranks.
+        ValueError: an input has fewer than two dimensions, or all ranks have one value per channel together.
 
     Example::
 

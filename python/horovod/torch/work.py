@@ -1,4 +1,4 @@
-"""Operations of a process group under way, and the names of those that communication hooks start."""
+"""Operations of a process group in progress, and the names of those that communication hooks start."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch.distributed
 
 from horovod.common.exceptions import HorovodInternalError
 
-dist: Any = torch.distributed  # whose types lag behind
+dist: Any = torch.distributed  # its type annotations lack newer members
 
 
 class Naming(threading.local):
-    """The names of what this thread starts for a communication hook."""
+    """The names of the operations that this thread starts for a communication hook."""
 
     names: Iterator[str] | None = None
 
@@ -35,7 +35,7 @@ naming = Naming()
 
 
 class GlooHandle:
-    """An operation of Gloo as a handle of the engine."""
+    """An operation of Gloo with the methods of an engine's handle."""
 
     def __init__(self, work: Any) -> None:
         self._over = threading.Event()
@@ -55,9 +55,9 @@ class GlooHandle:
 
 
 class Owner(Protocol):
-    """What an operation needs of its group."""
+    """The members of a group that its operations use."""
 
-    unwaited: OrderedDict[Work, None]  # operations that are kept because nobody has waited for them
+    unwaited: OrderedDict[Work, None]  # operations kept without a caller that has waited for them
 
     def rank(self) -> int:
         """This rank in the group."""
@@ -67,13 +67,14 @@ class Owner(Protocol):
 
 
 class Work(dist.Work):  # type: ignore[misc]
-    """A collective under way.
+    """A collective in progress.
 
     Args:
-        handle: of the engine, or a GlooHandle.
-        finish: what is left to do with the outcome of the handle, such as copying into the caller's tensors.
+        group: the group that has started it.
+        handle: a handle of the engine, or a GlooHandle.
+        finish: a function of the handle's outcome that completes it, e.g. copies into the caller's tensors.
         results: the caller's tensors.
-        limit: its timeout in seconds.
+        limit: the timeout in seconds.
     """
 
     def __init__(
@@ -83,14 +84,14 @@ class Work(dist.Work):  # type: ignore[misc]
         self._group, self._handle, self._results, self._limit = group, handle, results, limit
         self._names = naming.names
         self._future: torch.futures.Future[Any] | None = None
-        self._finish = finish  # None: nothing is left to do
+        self._finish = finish  # None once it has run
         self._error: Exception | None = None
         if finish:
-            self._finishing = threading.RLock()  # handlers of signals may wait, too
+            self._finishing = threading.RLock()  # reentrant, as handlers of signals may wait
             handle.add_done_callback(self._settle)
 
     def _settle(self, handle: Any) -> None:
-        """Finishes, once: on the thread that completes the operation, or one that finds it completed."""
+        """Runs `finish` once, on the thread that completes the operation or one that finds it completed."""
         with self._finishing:
             if self._finish:
                 try:
@@ -111,7 +112,7 @@ class Work(dist.Work):  # type: ignore[misc]
     synchronize = wait
 
     def _failure(self, limit: float) -> Any:
-        """Waits that many seconds, but not for the future."""
+        """Waits up to `limit` seconds for the operation, not for the future; returns its error or None."""
         try:
             self._handle.wait(limit)
             if self._finish:
@@ -141,7 +142,7 @@ class Work(dist.Work):  # type: ignore[misc]
         return self._future
 
     def _outcome(self, over: torch.futures.Future[Exception | None]) -> Any:
-        """An exception raised in `then` reaches C++, too; one set in a Future is a value there."""
+        """Raises the error: C++ sees an exception raised in `then`, but not one set in a Future."""
         if error := over.value():
             raise error
         return self._results
@@ -164,9 +165,9 @@ class Work(dist.Work):  # type: ignore[misc]
 
 
 class Received(dist.Work):  # type: ignore[misc]
-    """What Gloo receives into other memory than that of the caller's tensor.
+    """A receive of Gloo into other memory than that of the caller's tensor.
 
-    As Gloo's own it is completed once somebody has waited for it.
+    Like Gloo's own operation, it is completed once a caller has waited for it.
     """
 
     def __init__(self, work: Any, finish: Callable[[], None]) -> None:
@@ -175,7 +176,7 @@ class Received(dist.Work):  # type: ignore[misc]
         self._finished = False
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        if not self._finished:  # Gloo's does not return a second time
+        if not self._finished:  # Gloo's own wait does not return a second time
             self._work.wait(*filter(None, [timeout]))
             self._finish()
             self._finished = True
@@ -193,7 +194,7 @@ class Received(dist.Work):  # type: ignore[misc]
 
 
 def leave_untraced(function: Any) -> None:
-    """As torch.compiler.disable, which takes a second to import, and time in each call."""
+    """Does the same as torch.compiler.disable, which takes a second to import and costs time in each call."""
     frames: Any = torch._C._dynamo.eval_frame
     function._torchdynamo_disable = True
     if hasattr(frames, "set_code_exec_strategy"):
@@ -204,7 +205,7 @@ def leave_untraced(function: Any) -> None:
 
 
 def leave_methods_untraced(*kinds: type) -> None:
-    """The same for every method of these classes."""
+    """Does this for every method of these classes."""
     for kind in kinds:
         for method in vars(kind).values():
             if hasattr(method, "__code__"):
