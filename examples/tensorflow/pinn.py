@@ -54,7 +54,7 @@ def main() -> None:
         return (1 - x**2) * (tf.matmul(y, weights[4]) + weights[5])
 
     def curvature(x: tf.Tensor) -> tf.Tensor:
-        """u'' at every point."""
+        """Returns u'' at every point."""
         with tf.GradientTape() as outer:
             outer.watch(x)
             with tf.GradientTape() as inner:

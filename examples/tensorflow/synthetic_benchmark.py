@@ -1,11 +1,11 @@
-"""Training speed of a network on random images.
+"""Measures the training speed of a network on random images.
 
     horovodrun -np 2 python examples/tensorflow/synthetic_benchmark.py --batch-size 8
 
-Options and output are those of Horovod's own benchmark of this name, so numbers compare. `--model` names a
-class of tf.keras.applications.
+Options and output are those of Horovod's own benchmark of this name, so results can be compared. `--model`
+names a class of tf.keras.applications.
 
-You see: images a second of a rank in every round, then the mean of a rank and of all together.
+You see: images per second of a rank in every round, then the mean of a rank and of all together.
 """
 
 import argparse

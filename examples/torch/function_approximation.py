@@ -3,13 +3,13 @@
     horovodrun -np 2 python examples/torch/function_approximation.py
 
 The function is y = sin(2πx) + sin(4πx) on [-1, 1]. Rank 0 has 16 points of [-1, 0], rank 1 has 16 points of
-[0, 1]; neither sees the other's. In every step each rank computes the gradient on its own points, Horovod
-averages the gradients, and so all ranks end with the same weights and fit the whole interval. For
+[0, 1]; neither has the other's points. In every step each rank computes the gradient on its own points,
+Horovod averages the gradients, and so all ranks end with the same weights and fit the whole interval. For
 comparison rank 0 also trains the same network, from the same first weights, on its half alone: it fails on
 the other half.
 
 You see: the loss while it falls, whether the weights are equal on all ranks, a table of the errors, and a
-picture, out/function_approximation.png. Any number of ranks works: [-1, 1] is then cut into as many pieces.
+picture, out/function_approximation.png. Any number of ranks works: [-1, 1] is then cut into that many pieces.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import horovod.torch as hvd
 
 
 def train_together(model: torch.nn.Module, x: torch.Tensor, steps: int, learning_rate: float) -> None:
-    """All that Horovod adds to training: equal first weights, and an optimizer that averages gradients."""
+    """Adds Horovod to training: equal first weights, and an optimizer that averages gradients."""
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
@@ -40,7 +40,7 @@ def train_together(model: torch.nn.Module, x: torch.Tensor, steps: int, learning
 
 
 def digest(model: torch.nn.Module) -> str:
-    """A fingerprint of the weights: one different bit gives another."""
+    """Returns a fingerprint of the weights, which changes with every bit."""
     digest = hashlib.sha256()
     for weight in model.state_dict().values():
         digest.update(weight.numpy().tobytes())
@@ -82,7 +82,7 @@ def main() -> None:
     torch.set_num_threads(1)
     hvd.init()
 
-    # A seed of its own for each rank: it is broadcast_parameters that makes the first weights equal.
+    # Each rank has its own seed: broadcast_parameters makes the first weights equal.
     torch.manual_seed(args.seed + hvd.rank())
     model = interval.network(args.depth, args.width)
     half_trained = copy.deepcopy(model)

@@ -23,7 +23,7 @@ import horovod.torch as hvd
 
 @dataclass
 class Member:
-    """A rank's network."""
+    """The network of a rank and its errors."""
 
     own: tuple[float, float]
     curve: torch.Tensor

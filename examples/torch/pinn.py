@@ -7,7 +7,7 @@ until it satisfies the equation (a physics-informed network); it never sees the 
 points of [-1, 0], rank 1 has 51 of [0, 1], and Horovod averages the gradients of their residuals.
 
 You see: the loss while it falls, whether the weights are equal on all ranks, the relative L2 error at 201
-points, and a picture, out/pinn.png. Any number of ranks works: [-1, 1] is then cut into as many pieces.
+points, and a picture, out/pinn.png. Any number of ranks works: [-1, 1] is then cut into that many pieces.
 """
 
 import argparse

@@ -7,8 +7,8 @@ f = 4π² sin(2πx) and finds u = sin(2πx), each with a network of its own that
 ranks exchange nothing while they train. Compare with pinn.py, where all ranks train one network.
 
 You see: rank 0's loss while it falls, a table with the relative L2 error of every rank's solution, and a
-picture of all, out/pinn_ensemble.png. Further ranks take the two equations in turn, each from first
-weights of its own.
+picture of all, out/pinn_ensemble.png. Further ranks solve the two equations in turn, each from first weights
+of its own.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import horovod.torch as hvd
 
 @dataclass
 class Member:
-    """A rank's solution."""
+    """The solution of a rank."""
 
     waves: int
     curve: torch.Tensor

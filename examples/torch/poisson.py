@@ -1,7 +1,7 @@
-"""The equation that both physics-informed examples solve, and nothing about Horovod.
+"""The equation that both physics-informed examples solve; Horovod is not in it.
 
 -u'' = f on [-1, 1] with u(-1) = u(1) = 0, where f = (kπ)² sin(kπx), so that u = sin(kπx). The network N
-never sees u: it is trained until u = (1 - x²) N(x), which is 0 at both ends whatever N is, satisfies the
+does not get u: it is trained until u = (1 - x²) N(x), which is 0 at both ends for every N, satisfies the
 equation at the training points.
 """
 
@@ -25,20 +25,20 @@ def solution(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def derivative(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """dy/dx at every point, itself differentiable."""
+    """Returns dy/dx at every point, which can be differentiated again."""
     (result,) = torch.autograd.grad(y.sum(), x, create_graph=True)
     return result
 
 
 def residual_loss(model: torch.nn.Module, x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
-    """How far -u'' is from f: mean square, relative to that of f."""
+    """Returns the mean square of -u'' - f, relative to that of f."""
     x = x.requires_grad_()
     u = solution(model, x)
     return (derivative(derivative(u, x), x) + f).square().mean() / f.square().mean()
 
 
 def evaluate(model: torch.nn.Module, waves: int, count: int) -> tuple[torch.Tensor, float]:
-    """The solution at `count` points of [-1, 1], and its relative L2 error."""
+    """Returns the solution at `count` points of [-1, 1], and its relative L2 error."""
     x = interval.points((interval.LEFT, interval.RIGHT), count)
     with torch.no_grad():
         u = solution(model, x)

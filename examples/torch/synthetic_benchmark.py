@@ -1,12 +1,12 @@
-"""How many images a second a well-known network trains on, with random images: a first look at scaling.
+"""Measures images per second of training a well-known network on random images: a first check of scaling.
 
     horovodrun -np 2 python examples/torch/synthetic_benchmark.py --model resnet50 --batch-size 16
 
-Every rank trains on its own random batch, over and over; Horovod averages the gradients. Compare the total
-of n ranks with n times that of one rank (run it without horovodrun): the difference is what
-communication, and sharing the machine, cost.
+Every rank trains repeatedly on its own random batch; Horovod averages the gradients. Compare the total of n
+ranks with n times that of one rank (run it without horovodrun): the difference is the cost of communication
+and of sharing the machine.
 
-You see: images a second of every iteration, then the mean of a rank and the total, each with 1.96 standard
+You see: images per second of every iteration, then the mean of a rank and the total, each with 1.96 standard
 deviations. 16-bit gradients (--fp16-allreduce) halve the bytes sent; --use-adasum combines gradients by
 Adasum instead of averaging them.
 """
@@ -42,7 +42,7 @@ def arguments() -> argparse.Namespace:
 
 
 def training_step(args: argparse.Namespace) -> Callable[[], None]:
-    """A function that takes one step."""
+    """Returns a function that takes one step."""
     model = models.MODELS[args.model]()
     rate_factor = 1 if args.use_adasum else hvd.size()  # Adasum scales the step by itself
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * rate_factor)
@@ -71,7 +71,7 @@ def say(text: str) -> None:
 
 
 def measure(step: Callable[[], None], args: argparse.Namespace) -> list[float]:
-    """Images a second of this rank, one figure an iteration."""
+    """Returns this rank's images per second in each iteration."""
     say("Running warmup...")
     for _ in range(args.num_warmup_batches):
         step()

@@ -1,7 +1,7 @@
-"""The problem that both function-approximation examples solve, and nothing about Horovod.
+"""The problem that both function-approximation examples solve; Horovod is not in it.
 
-A small tanh network learns y = sin(2πx) + sin(4πx) on [-1, 1] from points that are shared out among the
-ranks: with two ranks, rank 0 has points of [-1, 0] only and rank 1 of [0, 1] only.
+A small tanh network learns y = sin(2πx) + sin(4πx) on [-1, 1] from points that are divided among the ranks:
+with two ranks, rank 0 has points of [-1, 0] only and rank 1 of [0, 1] only.
 """
 
 import math
@@ -34,20 +34,20 @@ def predict(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def relative_error(x: torch.Tensor, prediction: torch.Tensor, where: torch.Tensor | None = None) -> float:
-    """The relative L2 error over the points x, or over those that `where` selects."""
+    """Returns the relative L2 error over the points x, or over those that `where` selects."""
     if where is not None:
         x, prediction = x[where], prediction[where]
     return interval.relative_error(prediction, exact(x))
 
 
 def picture(title: str, size: int, count: int) -> tuple[Any, Any]:
-    """A figure and its axes with the exact solution and the points of every rank, each in its colour."""
+    """Makes a figure and its axes with the exact solution and the points of every rank in its own colour."""
     figure, axes = interval.picture(title, "y = sin(2πx) + sin(4πx)")
     fine = interval.fine_points()
     axes.plot(fine, exact(fine), color="0.75", linewidth=6, label="exact solution")
     for rank in range(size):
         mine = interval.points(interval.piece(rank, size), count)
-        # Two sizes, since neighbours share the point on their border.
+        # Two sizes, since neighbours share the point at their border.
         look = {"color": f"C{rank}", "markersize": 9 - 3 * (rank % 2), "zorder": 3 + rank % 2}
         axes.plot(mine, exact(mine), "o", label=f"points of rank {rank}", **look)
     axes.set_ylim(-2.6, 3.8)
