@@ -15,7 +15,7 @@ from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, check_member, global_process_set
 from horovod.common.util import reduction_of
 from horovod.framework.arrays import Arrays
-from horovod.framework.compression import Compressor, NoneCompressor
+from horovod.framework.compression import Compressor, NoneCompressor, send_compressed
 from horovod.framework.handles import Handle
 from horovod.framework.requests import (
     ALLGATHER,
@@ -195,12 +195,10 @@ class Collectives(Generic[A]):
         process_set: ProcessSet = global_process_set,
     ) -> list[A]:
         """Reduces several tensors as one operation, into new tensors; see ``allreduce``."""
-        pairs = [compression.compress(tensor) for tensor in tensors]
-        call = self._grouped_allreduce(
-            [small for small, _ in pairs], average, name, op, prescale_factor, postscale_factor, process_set
+        how = (average, name, op, prescale_factor, postscale_factor, process_set)
+        return send_compressed(
+            compression, tensors, lambda small: self.outcome(self._grouped_allreduce(small, *how))
         )
-        results: list[A] = self.outcome(call)
-        return [compression.decompress(r, c) for r, (_, c) in zip(results, pairs, strict=True)]
 
     # -- broadcast ---------------------------------------------------------------------------------
 
@@ -327,12 +325,10 @@ class Collectives(Generic[A]):
         postscale_factor: float = 1.0,
     ) -> list[A]:
         """Does ``reducescatter`` of several tensors as one operation."""
-        pairs = [compression.compress(tensor) for tensor in tensors]
-        call = self._grouped_reducescatter(
-            [small for small, _ in pairs], name, op, process_set, prescale_factor, postscale_factor
+        how = (name, op, process_set, prescale_factor, postscale_factor)
+        return send_compressed(
+            compression, tensors, lambda small: self.outcome(self._grouped_reducescatter(small, *how))
         )
-        results: list[A] = self.outcome(call)
-        return [compression.decompress(r, c) for r, (_, c) in zip(results, pairs, strict=True)]
 
     # -- alltoall ----------------------------------------------------------------------------------
 

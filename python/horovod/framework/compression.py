@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from horovod.framework.arrays import as_numpy
+
+A = TypeVar("A")
 
 
 class Compressor(Protocol):
@@ -31,6 +34,15 @@ class NoneCompressor:
     def decompress(tensor: Any, ctx: Any) -> Any:
         """Returns the tensor itself."""
         return tensor
+
+
+def send_compressed(
+    compression: type[Compressor], tensors: Sequence[A], send: Callable[[list[A]], Sequence[A]]
+) -> list[A]:
+    """Compresses tensors, calls ``send`` with them, and decompresses its results, one for each."""
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    results = send([small for small, _ in pairs])
+    return [compression.decompress(r, context) for r, (_, context) in zip(results, pairs, strict=True)]
 
 
 class FP16Compressor:

@@ -14,7 +14,7 @@ from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, check_member, global_process_set
 from horovod.framework.collectives import barrier as _wait_for_all
 from horovod.framework.collectives import check_scatter_op
-from horovod.framework.compression import Compression, Compressor
+from horovod.framework.compression import Compression, Compressor, send_compressed
 from horovod.framework.requests import (
     ALLGATHER,
     ALLREDUCE,
@@ -81,6 +81,10 @@ def _collect(
     return jax.tree.unflatten(structure, outputs)
 
 
+def _factors(prescale: float, postscale: float) -> dict[str, int]:
+    return {"prescale_bits": factor_bits(prescale), "postscale_bits": factor_bits(postscale)}
+
+
 def allreduce(
     tensor: Any,
     op: int = Average,
@@ -107,11 +111,11 @@ def allreduce(
         jax.errors.JaxRuntimeError: the ranks disagree, or one is lost; raised when the result is needed.
     """
     leaves, structure = jax.tree.flatten(tensor)
-    pairs = [compression.compress(_convert(ALLREDUCE, i, leaf)) for i, leaf in enumerate(leaves)]
-    factors = {"prescale_bits": factor_bits(prescale_factor), "postscale_bits": factor_bits(postscale_factor)}
-    small, reduction = [array for array, _ in pairs], operator.index(op)
-    reduced = _collect(ALLREDUCE, small, name, process_set, reduction=reduction, **factors)
-    outputs = [compression.decompress(array, c) for array, (_, c) in zip(reduced, pairs, strict=True)]
+    arrays = [_convert(ALLREDUCE, i, leaf) for i, leaf in enumerate(leaves)]
+    how = {"reduction": operator.index(op), **_factors(prescale_factor, postscale_factor)}
+    outputs = send_compressed(
+        compression, arrays, lambda small: _collect(ALLREDUCE, small, name, process_set, **how)
+    )
     return jax.tree.unflatten(structure, outputs)
 
 
@@ -160,7 +164,7 @@ def reducescatter(
 
     If the first dimension does not divide evenly, the first ranks get one row more.
     """
-    factors = {"prescale_bits": factor_bits(prescale_factor), "postscale_bits": factor_bits(postscale_factor)}
+    factors = _factors(prescale_factor, postscale_factor)
     return _collect(REDUCESCATTER, tensor, name, process_set, reduction=check_scatter_op(op), **factors)
 
 

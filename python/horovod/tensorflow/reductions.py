@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from horovod.common.basics import Adasum, Average, ProcessSet, Sum, global_process_set, size
 from horovod.common.util import reduction_of
-from horovod.framework.compression import Compressor, NoneCompressor
+from horovod.framework.compression import Compressor, NoneCompressor, send_compressed
 from horovod.tensorflow.library import tensor_of
 from horovod.tensorflow.mpi_ops import (
     _allreduce,
@@ -104,12 +104,12 @@ def grouped_allreduce(
     op = reduction_of(average, op)
     results = list(tensors)
     dense = [place for place, tensor in enumerate(tensors) if not _is_sparse(tensor)]
-    pairs = [compression.compress(tensor_of("allreduce", tensors[place])) for place in dense]
     factors = (prescale_factor, postscale_factor)
-    small = [tensor for tensor, _ in pairs]
-    reduced = _grouped_allreduce(small, name, op, *factors, ignore_name_scope, process_set)
-    for place, tensor, (_, context) in zip(dense, reduced, pairs, strict=True):
-        results[place] = compression.decompress(tensor, context)
+    how = (name, op, *factors, ignore_name_scope, process_set)
+    given = [tensor_of("allreduce", tensors[place]) for place in dense]
+    reduced = send_compressed(compression, given, lambda small: _grouped_allreduce(small, *how))
+    for place, tensor in zip(dense, reduced, strict=True):
+        results[place] = tensor
     for place, tensor in enumerate(tensors):
         if _is_sparse(tensor):
             _check_sparse(op, *factors)
@@ -154,7 +154,6 @@ def grouped_reducescatter(
     name: str | None = None,
 ) -> list[Any]:
     """Does ``reducescatter`` of several tensors as one operation."""
-    pairs = [compression.compress(tensor_of("reducescatter", tensor)) for tensor in tensors]
-    small, factors = [tensor for tensor, _ in pairs], (prescale_factor, postscale_factor)
-    reduced = _grouped_reducescatter(small, name, op, False, process_set, *factors)
-    return [compression.decompress(r, context) for r, (_, context) in zip(reduced, pairs, strict=True)]
+    how = (name, op, False, process_set, prescale_factor, postscale_factor)
+    given = [tensor_of("reducescatter", tensor) for tensor in tensors]
+    return send_compressed(compression, given, lambda small: _grouped_reducescatter(small, *how))
