@@ -10,12 +10,15 @@ cc="${CC:-cc} -std=c17 -D_GNU_SOURCE -O1 -g0 -I$source/include -I$source/test -I
 rm -rf "$work"
 mkdir -p "$work/objects"
 cp -R "$source/src" "$source/test/simulate" "$work"
-for file in "$work"/src/base/wire.c "$work"/src/base/map.c "$work"/src/base/types.c "$work"/src/base/status.c \
-            "$work"/src/base/pool.c "$work"/src/base/platform_linux.c "$work"/src/base/topology.c \
-            "$work"/src/coordinate/*.c "$work"/simulate/*.c; do
+mkdir "$work/base"
+for file in "$work"/src/base/*.c; do
+    $cc -c "$file" -o "$work/base/$(basename "$file" .c).o"
+done
+ar rc "$work/base.a" "$work"/base/*.o # a link takes from it only what the coordinator calls
+for file in "$work"/src/coordinate/*.c "$work"/simulate/*.c; do
     $cc -c "$file" -o "$work/objects/$(basename "$file" .c).o"
 done
-$cc "$work"/objects/*.o -lm -o "$work/sound"
+$cc "$work"/objects/*.o "$work/base.a" -lm -o "$work/sound"
 "$work/sound" --seeds "$seeds" --ranks 100 >"$work/sound.log" || {
     cat "$work/sound.log"
     echo "FAILED: without any mutant the simulator finds a violation"
@@ -42,7 +45,7 @@ for mutant in "$source"/test/simulate/mutants/*.patch; do
     }
     cp "$object" "$object.sound"
     $cc -c "$work/$file" -o "$object"
-    $cc "$work"/objects/*.o -lm -o "$work/$name"
+    $cc "$work"/objects/*.o "$work/base.a" -lm -o "$work/$name"
     if (ulimit -t 60 && exec "$work/$name" --seeds "$seeds" --ranks 100) >"$work/$name.log" 2>&1; then
         verdict=FAILED
         echo "$name survived $seeds seeds"
