@@ -1,5 +1,5 @@
-/* check_build.c - the text of --check-build, in Horovod's layout, which scripts parse. Frameworks are not
- * part of the build: the Python that ranks would be started with is queried for them. */
+/* check_build.c - prints the text of --check-build, in Horovod's layout, which scripts parse. One thread.
+ * Frameworks are not part of the build: the Python with which ranks would be started is asked for them. */
 #include "check_build.h"
 
 #include "horovod.h"
@@ -24,8 +24,8 @@ static const char *const transports[] = {
 #undef TRANSPORT
 };
 
-/* Prints its own path, then those of the words after it that name a framework which can be used: it and the
- * package of that name under horovod can be imported; horovod itself serves NumPy. */
+/* This program prints its own path, then each of its arguments that names a usable framework: it can be
+ * imported, and so can the package of that name under horovod; horovod itself serves NumPy. */
 static const char program[] =
     "import importlib.util as u, sys; print(sys.executable or \"python3\"); "
     "[print(name) for name in sys.argv[1:] "
@@ -33,11 +33,11 @@ static const char program[] =
 
 #define FRAMEWORKS (sizeof frameworks / sizeof *frameworks)
 
-/* Fills `found` and the path of the Python that answered; without one nothing is found. */
+/* Fills `found` and the path of the Python that answered. Without one nothing is found. */
 static void query_python(char *python, size_t capacity, bool found[FRAMEWORKS])
 {
     char line[1024], question[1024];
-    /* For the shell: neither the program nor the names of modules hold a single quote. */
+    /* The shell needs no escapes: neither the program nor the names of modules hold a single quote. */
     snprintf(question, sizeof question, "python3 -c '%s' 2>/dev/null </dev/null", program);
     for (size_t i = 0; i < FRAMEWORKS; i++)
         append_text(question, sizeof question, " '%s'", frameworks[i].module);

@@ -1,4 +1,4 @@
-/* check_build.h - the text of --check-build. */
+/* check_build.h - prints the text of --check-build. One thread. */
 #ifndef HVD_LAUNCH_CHECK_BUILD_H
 #define HVD_LAUNCH_CHECK_BUILD_H
 

@@ -1,6 +1,6 @@
-/* child.c - starts a process that ends with this one: a rank, or what connects to a host. Each leads a
- * process group of its own, so that one signal reaches all that it has started; none has a terminal, since
- * this process left the user's session. */
+/* child.c - starts a process that ends with this one: a rank, or a connection to a host. One thread. Each
+ * child leads a process group, so that one signal reaches all that it has started. None has a terminal, since
+ * this process has left the user's session. */
 #include "child.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ static bool place_files(int *files, int count)
     return true;
 }
 
-/* In the new process, with all signals blocked. Other threads may have held any lock when it was made, so
+/* Runs in the new process, with all signals blocked. Other threads may have held any lock at the fork, so
  * only functions that are safe in a signal handler may be called. */
 static void become(const struct child *child, pid_t parent, int report)
 {
@@ -44,7 +44,7 @@ static void become(const struct child *child, pid_t parent, int report)
     else
         setsid();
     prctl(PR_SET_PDEATHSIG, child->end_signal);
-    if (getppid() != parent) /* it has ended before, so it sends no signal any more */
+    if (getppid() != parent) /* it has already ended, and sends no signal */
         _exit(1);
     for (int i = 0; i < child->file_count; i++)
         files[i] = child->files[i];
@@ -60,7 +60,7 @@ static void become(const struct child *child, pid_t parent, int report)
     _exit(127);
 }
 
-/* The report has ended once the command runs; before that it holds the error. */
+/* The other end of the report closes when the command runs. If it can't run, the report holds the error. */
 static int error_of(pid_t pid, int report)
 {
     int error = 0;

@@ -1,4 +1,4 @@
-/* child.h - starts a process that ends with this one. */
+/* child.h - starts a process that ends with this one. One thread. */
 #ifndef HVD_LAUNCH_CHILD_H
 #define HVD_LAUNCH_CHILD_H
 
@@ -11,7 +11,7 @@ struct child {
     char **words;
     char **environment;                 /* NULL: this process's */
     int files[CHILD_FILES], file_count; /* its descriptors from 0 on; -1: /dev/null */
-    int end_signal;                     /* what it gets when this process has ended */
+    int end_signal;                     /* the signal that it gets when this process has ended */
     bool shares_session;                /* this process's; false: it leads one of its own */
 };
 

@@ -1,4 +1,5 @@
-/* environment.c - the environment of ranks: of all that may set a variable the first one wins. */
+/* environment.c - makes the environment of ranks and agents. One thread. Of several sources that set a
+ * variable the first one counts. */
 #include "environment.h"
 
 #include "base/status.h"
@@ -10,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OWN_ENTRIES 16 /* at most so many are added besides the settings */
+#define OWN_ENTRIES 16 /* variables that are added to the settings, at most, and a NULL */
 
 /* ---- merging ------------------------------------------------------------------------------------------- */
 
@@ -32,7 +33,7 @@ static int compare(const void *one, const void *other)
     return order ? order : (a->order > b->order) - (a->order < b->order);
 }
 
-/* Sorted, since there may be tens of thousands. */
+/* Sorts the entries, since there may be tens of thousands. */
 char **environment_merge(char *const *const *lists)
 {
     size_t count = 0, kept = 0;
@@ -63,8 +64,8 @@ char **environment_merge(char *const *const *lists)
 
 /* ---- what is inherited --------------------------------------------------------------------------------- */
 
-/* Of the user and the session there, and of what a host has; then of another starter: the engine would read
- * it instead of what is set here. */
+/* The first list names variables of a host, its user or session. The second one names variables of another
+ * starter, which the engine would read instead of those that are set here. */
 static const char *const of_a_host[] = {"HOME",
                                         "USER",
                                         "LOGNAME",
@@ -110,7 +111,8 @@ static bool matches(const char *entry, const char *const *patterns)
     return false;
 }
 
-/* This process's, without what matches; the entries are its own. NULL: out of memory. */
+/* Returns this process's entries, without those that match; they are not copied. Returns NULL if memory is
+ * out. */
 static char **inherited_without(const char *const *patterns)
 {
     size_t count = 0;
@@ -185,8 +187,7 @@ static hvd_code make(struct environment *environment, const struct options *opti
     if (done)
         environment->entries = environment_merge((char *const *const[]){environment->own, inherited, NULL});
     free(inherited);
-    return environment->entries ? HVD_OK
-                                : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the environment");
+    return environment->entries ? HVD_OK : status_no_memory(status);
 }
 
 hvd_code environment_of_rank(struct environment *environment, const struct process *process,

@@ -1,6 +1,6 @@
-/* guard.c - see guard.h. The child has a command line, a name and a session of its own, so that what kills
- * the first process by one of these (`pkill -9 -f horovodrun`, a terminal, a shell) leaves the child alive.
- */
+/* guard.c - forks the process that runs the job, and kills all that is left of a job. One thread in each
+ * process. The child has a command line, a name and a session of its own, so that it survives when the first
+ * process is killed by one of these (`pkill -9 -f horovodrun`, a terminal, a shell). */
 #include "guard.h"
 
 #include "base/clock.h"
@@ -32,12 +32,12 @@ hvd_code guard_init(struct guard *guard, char **argv, hvd_status *status)
             guard->title_bytes += bytes;
         *word = strdup(*word);
         if (!*word)
-            return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the command line");
+            return status_no_memory(status);
     }
     return HVD_OK;
 }
 
-/* The system shows the name, so that what is killed by the name of one process spares the others. */
+/* The system shows the name, so that a kill by the name of one process spares the others. */
 static void rename_process(const struct guard *guard, const char *name)
 {
     prctl(PR_SET_NAME, name);
@@ -65,14 +65,14 @@ bool guard_parent_ended(const struct guard *guard)
 hvd_code guard_end_with_parent(pid_t parent, hvd_status *status)
 {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    /* One that has ended by now gives no signal. */
+    /* A parent that has already ended sends no signal. */
     return getppid() == parent
                ? HVD_OK
                : status_set(status, HVD_SYSTEM, "--end-with-parent: process %d has ended, or is no parent",
                             (int)parent);
 }
 
-/* Returns false if there is none. */
+/* Returns false if none is left. */
 static bool kill_groups(const struct guard *guard)
 {
     bool killed = false;
@@ -81,7 +81,7 @@ static bool kill_groups(const struct guard *guard)
     return killed;
 }
 
-/* Waits for the end of both processes by a descriptor of each, so that these need none; without such
+/* Waits for the end of both processes by a descriptor of each, so that the processes need none. Without such
  * descriptors (Linux before 5.3) there is no keeper. */
 static void keep(const struct guard *guard, pid_t first)
 {
@@ -101,7 +101,8 @@ static void keep(const struct guard *guard, pid_t first)
     _exit(0);
 }
 
-/* The job goes on once the keeper has been started, so that a limit of processes meets them in one order. */
+/* The child waits until the keeper has been started, so that a limit of processes always affects the same
+ * one. */
 static hvd_code fork_both(struct guard *guard, hvd_status *status)
 {
     int started[2];
@@ -136,12 +137,13 @@ hvd_code guard_fork(struct guard *guard, hvd_status *status)
     for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) {
         struct sigaction before;
         sigaction(passed_on[i], NULL, &before);
-        if (before.sa_handler != SIG_IGN) /* nohup, a script's background job: it stays ignored */
+        if (before.sa_handler !=
+            SIG_IGN) /* nohup, or a script's background job, ignores it: it stays ignored */
             sigaddset(&guard->signals, passed_on[i]);
     }
     sigaddset(&guard->signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &guard->signals, NULL);
-    signal(SIGCHLD, SIG_DFL); /* ignored, it would hide how children ended */
+    signal(SIGCHLD, SIG_DFL); /* if it were ignored, the exit codes of children would be lost */
     guard->groups = mmap(NULL, GROUP_LIMIT * sizeof *guard->groups, PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (guard->groups == MAP_FAILED)
@@ -185,7 +187,7 @@ int guard_watch(struct guard *guard)
 
 /* ---- what is killed ------------------------------------------------------------------------------------ */
 
-/* A group of 0 is a free place. */
+/* Returns the place in the list; that of group 0 is a free one. */
 static pid_t *place_of(const struct guard *guard, pid_t group)
 {
     for (int i = 0; guard->groups && i < GROUP_LIMIT; i++) {
@@ -225,7 +227,7 @@ static pid_t parent_of(pid_t pid)
     return parent;
 }
 
-/* Returns false if there is none, none that this user may kill, or no /proc to find them in. */
+/* Returns false if no child is left that this user may kill, or there is no /proc to find it in. */
 static bool kill_children(DIR *processes)
 {
     bool killed = false;
@@ -233,8 +235,8 @@ static bool kill_children(DIR *processes)
         return false;
     rewinddir(processes);
     for (const struct dirent *entry; (entry = readdir(processes));) {
-        pid_t pid = (pid_t)atoi(entry->d_name); /* 0: /proc has other names, too */
-        /* Not what a script has started in the background before it became horovodrun. The child has left
+        pid_t pid = (pid_t)atoi(entry->d_name); /* 0: the name is no number */
+        /* Spares what a script has started in the background before it became horovodrun. The child has left
          * that session, so no process of the job is in it. */
         if (pid > 0 && parent_of(pid) == getpid() && getsid(pid) != getsid(0) && kill(pid, SIGKILL) == 0)
             killed = true;
@@ -242,7 +244,7 @@ static bool kill_children(DIR *processes)
     return killed;
 }
 
-/* Children only: when they are dead theirs become ours. */
+/* Kills children only: when they are dead, their children become ours. */
 void guard_kill_descendants(const struct guard *guard)
 {
     int64_t deadline = clock_after(KILL_SECONDS), begin = clock_after(guard->has_agents ? END_SECONDS : 0);
@@ -251,12 +253,12 @@ void guard_kill_descendants(const struct guard *guard)
         pid_t ended;
         while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
             ;
-        if (ended < 0 || clock_now() > deadline) /* there is no child, or the kernel can't end it */
+        if (ended < 0 || clock_now() > deadline) /* there is no child left, or the kernel can't end it */
             break;
         if (!processes)
             processes = opendir("/proc");
         if (clock_now() >= begin) {
-            /* The groups first: their members may start others until they are dead. */
+            /* Groups are first: their members may start others until they are dead. */
             bool groups = kill_groups(guard), children = kill_children(processes);
             if (!groups && !children)
                 break;

@@ -1,8 +1,9 @@
-/* guard.h - two processes, so that nothing of a job outlives horovodrun, however it ends: the one that the
- * user started, and its child, which runs the job. Both are subreapers, so all that the ranks start remain
- * their descendants; each kills these when the other one is killed. A third one, the keeper, waits until
- * both have ended, and kills the process groups of the ranks, but not what has left these. When all three
- * are killed, the ranks get a signal from the system (child.c), but not what they have started. */
+/* guard.h - lets nothing of a job outlive horovodrun, however it ends. One thread in each process. There are
+ * two processes: the one that the user started, and its child, which runs the job. Both are subreapers, so
+ * all that the ranks start remain their descendants; each kills these when the other one is killed. A third
+ * process, the keeper, waits until both have ended, and kills the process groups of the ranks, but no process
+ * that has left its group. When all three are killed, the system sends a signal to the ranks (child.c), but
+ * not to what they have started. */
 #ifndef HVD_LAUNCH_GUARD_H
 #define HVD_LAUNCH_GUARD_H
 
@@ -12,11 +13,11 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* What the child gets when its parent has ended. It also resumes a child that was stopped. */
+/* The signal that the child gets when its parent has ended. It also resumes a child that was stopped. */
 #define GUARD_PARENT_ENDED SIGCONT
 
 struct guard {
-    char *title; /* where the system finds the command line of this process */
+    char *title; /* memory of the command line of this process */
     size_t title_bytes;
     sigset_t signals; /* blocked in both processes, until the child handles them */
     pid_t job;        /* the child; 0 in the child itself */
@@ -35,7 +36,7 @@ hvd_code guard_fork(struct guard *guard, hvd_status *status);
 /* --end-with-parent: this process gets SIGTERM when its parent has ended. */
 hvd_code guard_end_with_parent(pid_t parent, hvd_status *status);
 
-/* In the child: whether the first process has ended. */
+/* In the child: returns true if the first process has ended. */
 bool guard_parent_ended(const struct guard *guard);
 
 /* In the child: the group is killed with the job, until it is removed. */
@@ -49,9 +50,9 @@ int guard_watch(struct guard *guard);
 const char *signal_name(int signal);
 
 /* Kills the groups, and all descendants, whatever group, session or environment they have; without /proc only
- * the groups. Returns when none is left, but after 5 s at the latest. Connections get 3 s of them to end with
- * their stdin, which is closed by then: srun, when it is killed, may leave its tasks behind with a stdin that
- * stays open. */
+ * the groups. Returns when none is left, but after 5 s at the latest. Connections get 3 s of these to end
+ * with their stdin, which must be closed: srun, when it is killed, may leave its tasks behind with a stdin
+ * that stays open. */
 void guard_kill_descendants(const struct guard *guard);
 
 #endif

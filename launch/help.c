@@ -1,5 +1,5 @@
-/* help.c - the text of --help, from the rows of option_table and setting_table, and the guess what a
- * misspelt option was meant to be. */
+/* help.c - prints --help from the rows of option_table and setting_table, and guesses what a misspelt option
+ * was meant to be. One thread. */
 #include "help.h"
 #include "options.h"
 
@@ -38,7 +38,8 @@ static void print_flag(const char *shorter, const char *name, const char *argume
                        const char *help)
 {
     int column = printf("  ");
-    /* With the dashes that scripts for Horovod use: -np N, -prefix-timestamp, but --min-np N. */
+    /* Prints an option with the dashes that scripts for Horovod use: -np N, -prefix-timestamp, but --min-np
+     * N. */
     if (*shorter)
         column += printf("%s%s, ", strlen(shorter) > 2 && *argument ? "--" : "-", shorter);
     column += printf("--%s%s%s%s", choice ? "[no-]" : "", name, *argument ? " " : "", argument);
@@ -47,7 +48,7 @@ static void print_flag(const char *shorter, const char *name, const char *argume
 
 static void print_setting(const struct setting *setting)
 {
-    /* By enum setting_kind. */
+    /* Indexed by enum setting_kind. */
     static const char *const arguments[] = {"N", "X", "", "TEXT", "LIST"};
     char text[512], initial[64];
     snprintf(initial, sizeof initial, "%s", setting->initial);
@@ -66,7 +67,8 @@ static bool same_section(const struct setting *a, const struct setting *b)
     return length == strcspn(b->config_key, ".") && strncmp(a->config_key, b->config_key, length) == 0;
 }
 
-/* All rows that share the section of the config file with row `first`, unless they came with a row before. */
+/* Prints all rows that share the section of the config file with row `first`, unless an earlier row has the
+ * same section. */
 static void print_section(int first)
 {
     const struct setting *setting = &setting_table[first];
@@ -118,7 +120,8 @@ void help_print(void)
     print_foreign("Refused by this version", FOREIGN_REFUSED, FOREIGN_REFUSED);
 }
 
-/* Whether its words begin words of the other in this order, as "stall-warn" in "stall-check-warning-time". */
+/* Returns true if its words are prefixes of words of the other in this order, as "stall-warn" of
+ * "stall-check-warning-time". */
 static bool abbreviates(const char *name, const char *whole)
 {
     for (; *whole; whole += strcspn(whole, "-"), whole += *whole == '-') {
@@ -147,7 +150,7 @@ static void consider(const char *attempt, const char *name, const char **best, i
 const char *option_nearest(const char *name)
 {
     const char *best = NULL;
-    int least = 2 + (int)strlen(name) / 3; /* further away is no help */
+    int least = 2 + (int)strlen(name) / 3; /* names that differ more are no help */
     for (int i = 0; i < option_count; i++) {
         if (option_table[i].group == GROUP_COUNT)
             continue;

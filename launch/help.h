@@ -1,4 +1,4 @@
-/* help.h - the text of --help. */
+/* help.h - prints the text of --help. One thread. */
 #ifndef HVD_LAUNCH_HELP_H
 #define HVD_LAUNCH_HELP_H
 

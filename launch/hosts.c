@@ -22,7 +22,7 @@
 
 /* ---- names --------------------------------------------------------------------------------------------- */
 
-/* Only an address of this host can be bound to. */
+/* Only an address of this host can be bound. */
 static bool is_own_address(const char *text)
 {
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_DGRAM}, *address;
@@ -36,7 +36,7 @@ static bool is_own_address(const char *text)
     return own;
 }
 
-/* Looked up once, for all hosts of a list: a slow DNS may take seconds. */
+/* Asks DNS once for all hosts of a list: it may take seconds. */
 static bool is_full_name(const char *name, const char *here)
 {
     static char full[256];
@@ -50,7 +50,7 @@ static bool is_full_name(const char *name, const char *here)
     return *full && strcasecmp(name, full) == 0;
 }
 
-/* Names that are not this host's own are not looked up: that may take long, and ends in an error anyway. */
+/* Other names are not looked up: that may take long, and would end in an error anyway. */
 static bool is_this_host(const char *name)
 {
     char here[256] = "", shorter[256];
@@ -60,8 +60,8 @@ static bool is_this_host(const char *name)
            strcasecmp(name, shorter) == 0 || is_own_address(name) || is_full_name(name, here);
 }
 
-/* Characters that pages and editors leave beside a name. In the error of an unknown host nobody would see
-   them. Returns the byte from 1 on at which one stands, or 0. */
+/* Finds characters that pages and editors leave next to a name, and that nobody would see in the error of an
+ * unknown host. Returns the position of the first one, from 1 on, or 0. */
 static size_t invisible_at(const char *text)
 {
     static const char *const invisible[] = {
@@ -77,7 +77,7 @@ static size_t invisible_at(const char *text)
     return 0;
 }
 
-/* "[user@]name"; a name with colons, an IPv6 address, stands in brackets. */
+/* Parses "[user@]name"; a name with colons, an IPv6 address, is in brackets. */
 static hvd_code take_name(struct host *host, const char *text, const char *source, hvd_status *status)
 {
     const char *at = strrchr(text, '@'), *name = at ? at + 1 : text;
@@ -85,7 +85,7 @@ static hvd_code take_name(struct host *host, const char *text, const char *sourc
     bool printable = true;
     for (const char *letter = text; *letter; letter++)
         printable = printable && !iscntrl((unsigned char)*letter);
-    if (!printable || text[strcspn(text, " '`\"$\\;&<>|(){}")]) /* as ssh has it */
+    if (!printable || text[strcspn(text, " '`\"$\\;&<>|(){}")]) /* as ssh does */
         return status_set(status, HVD_INVALID_ARGUMENT, "%s: '%s' is no name of a host", source, text);
     size_t invisible = invisible_at(text);
     if (invisible)
@@ -102,7 +102,7 @@ static hvd_code take_name(struct host *host, const char *text, const char *sourc
             "%s: '%s' is no name of a host; an IPv6 address stands in brackets, e.g. [fd00::7]:4", source,
             text);
     }
-    /* What begins with a dash would be an option of ssh. */
+    /* A name that begins with a dash would be an option of ssh. */
     if (length == 0 || length >= sizeof host->name || *name == '-' || (at && (user == 0 || *text == '-')) ||
         user >= sizeof host->user)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s: '%s' is no name of a host", source, text);
@@ -149,7 +149,7 @@ static hvd_code add_host(struct hosts *hosts, struct host *host, hvd_status *sta
     }
     struct host *list = realloc(hosts->list, (size_t)(hosts->count + 1) * sizeof *list);
     if (!list)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the list of hosts");
+        return status_no_memory(status);
     hosts->list = list;
     list[hosts->count++] = *host;
     return HVD_OK;
@@ -166,7 +166,7 @@ hvd_code hosts_add(struct hosts *hosts, const char *name, int64_t slots, const c
     return code ? code : add_host(hosts, &host, status);
 }
 
-/* "name:slots"; changes the text. */
+/* Parses "name:slots"; changes the text. */
 static hvd_code take_entry(struct host *host, char *entry, const char *source, hvd_status *status)
 {
     char *colon = strrchr(entry, ':');
@@ -174,8 +174,8 @@ static hvd_code take_entry(struct host *host, char *entry, const char *source, h
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: '%s' is not of the form host:slots, e.g. localhost:4", source, entry);
     *colon = '\0';
-    hvd_code code = take_slots(host, colon + 1, source, status);
-    return code ? code : take_name(host, entry, source, status);
+    TRY(take_slots(host, colon + 1, source, status));
+    return take_name(host, entry, source, status);
 }
 
 hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status)
@@ -188,16 +188,15 @@ hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status)
             return status_set(status, HVD_INVALID_ARGUMENT, "--hosts: '%.40s...' is no name of a host", list);
         snprintf(entry, sizeof entry, "%.*s", (int)length, list);
         text_close_up(entry, ":");
-        hvd_code code = take_entry(&host, entry, "--hosts", status);
-        if (!code)
-            code = add_host(hosts, &host, status);
-        if (code || !list[length])
-            return code;
+        TRY(take_entry(&host, entry, "--hosts", status));
+        TRY(add_host(hosts, &host, status));
+        if (!list[length])
+            return HVD_OK;
         list += length + 1;
     }
 }
 
-/* One of "slots=2", "max_slots=4", "port=2222". */
+/* Parses one of "slots=2", "max_slots=4", "port=2222". */
 static hvd_code take_word(struct host *host, const char *word, int64_t *most, const char *source,
                           hvd_status *status)
 {
@@ -213,9 +212,9 @@ static hvd_code take_word(struct host *host, const char *word, int64_t *most, co
                           "%s: '%s' is not understood; expected 'host slots=N [max_slots=N] [port=N]' or "
                           "'host:N'",
                           source, word);
-    hvd_code code = take_number(&port, value + 1, PORT_MAXIMUM, "port", source, status);
+    TRY(take_number(&port, value + 1, PORT_MAXIMUM, "port", source, status));
     host->port = (int)port;
-    return code;
+    return HVD_OK;
 }
 
 static hvd_code add_line(struct hosts *hosts, char *line, const char *source, hvd_status *status)
@@ -225,19 +224,18 @@ static hvd_code add_line(struct hosts *hosts, char *line, const char *source, hv
     char *rest = NULL, *name = strtok_r(line, BLANKS, &rest);
     struct host host = {0};
     int64_t most = INT64_MAX;
-    hvd_code code = HVD_OK;
     if (!name)
         return HVD_OK;
-    for (const char *word; !code && (word = strtok_r(NULL, BLANKS, &rest));)
-        code = take_word(&host, word, &most, source, status);
-    if (!code && host.slots)
-        code = take_name(&host, name, source, status);
-    else if (!code)
-        code = take_entry(&host, name, source, status);
-    if (!code && host.slots > most)
-        code = status_set(status, HVD_INVALID_ARGUMENT,
+    for (const char *word; (word = strtok_r(NULL, BLANKS, &rest));)
+        TRY(take_word(&host, word, &most, source, status));
+    if (host.slots)
+        TRY(take_name(&host, name, source, status));
+    else
+        TRY(take_entry(&host, name, source, status));
+    if (host.slots > most)
+        return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: slots=%" PRId64 " is more than max_slots=%" PRId64, source, host.slots, most);
-    return code ? code : add_host(hosts, &host, status);
+    return add_host(hosts, &host, status);
 }
 
 hvd_code hosts_read_file(struct hosts *hosts, const char *path, hvd_status *status)
@@ -304,7 +302,7 @@ static hvd_code count_ranks(struct hosts *hosts, int64_t wanted, hvd_status *sta
     return HVD_OK;
 }
 
-/* The ranks of the hosts before this one are counted in `before`, by local rank: so many hosts have it. */
+/* `before` counts, by local rank, the earlier hosts that have a rank of this number. */
 static int fill_host(struct hosts *hosts, int index, int rank, int *before)
 {
     struct host *host = &hosts->list[index];
@@ -323,19 +321,15 @@ hvd_code hosts_layout(struct hosts *hosts, int64_t wanted, hvd_status *status)
 {
     if (!wanted && !hosts->count)
         return status_set(status, HVD_INVALID_ARGUMENT, "how many ranks? Say -np N or -H localhost:N");
-    hvd_code code = HVD_OK;
     if (!hosts->count)
-        code = add_host(hosts, &(struct host){.name = "localhost", .slots = wanted}, status);
-    if (!code)
-        code = count_ranks(hosts, wanted, status);
-    if (code)
-        return code;
+        TRY(add_host(hosts, &(struct host){.name = "localhost", .slots = wanted}, status));
+    TRY(count_ranks(hosts, wanted, status));
     if (!hosts->places)
         hosts->places = calloc((size_t)hosts->size, sizeof *hosts->places);
     int *with = calloc((size_t)hosts->size, sizeof *with); /* hosts that have a rank of this local rank */
     if (!hosts->places || !with) {
         free(with);
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the places of %d ranks", hosts->size);
+        return status_no_memory(status);
     }
     for (int i = 0, rank = 0; i < hosts->count; i++)
         rank = fill_host(hosts, i, rank, with);
@@ -397,7 +391,7 @@ static hvd_code read_slurm(struct hosts *hosts, const struct variables *variable
 
 /* ---- the allocation: files ----------------------------------------------------------------------------- */
 
-/* A host in each line; `counted`: followed by its slots, else a line is one slot. */
+/* Each line names a host, followed by its slots if `counted`; otherwise a line is one slot. */
 static hvd_code read_file(struct hosts *hosts, const char *path, bool counted, hvd_status *status)
 {
     char line[1024], name[1024] = "", *end;
@@ -406,7 +400,7 @@ static hvd_code read_file(struct hosts *hosts, const char *path, bool counted, h
     if (!file)
         return status_set_errno(status, errno, "can't read the file of %s, %s", hosts->source, path);
     hvd_code code = HVD_OK;
-    /* Equal ones follow each other: a host is added once, when the next one comes. */
+    /* Equal lines follow each other: a host is added once, at the line of the next host. */
     while (!code && fgets(line, sizeof line, file)) {
         size_t length = strcspn(line, " \t\r\n");
         int64_t more = counted ? strtoll(line + length, &end, 10) : 1;
@@ -441,7 +435,7 @@ static hvd_code read_sge(struct hosts *hosts, const struct variables *variables,
 
 /* ---- the allocation: LSF ------------------------------------------------------------------------------- */
 
-/* Where the script runs on a node of its own, that comes first, with a single slot. */
+/* If the script runs on a node of its own, that is the first one, with a single slot. */
 static void drop_batch_node(struct hosts *hosts)
 {
     bool fewest = hosts->count > 1 && hosts->list[0].slots == 1;
@@ -453,11 +447,11 @@ static void drop_batch_node(struct hosts *hosts)
     memmove(&hosts->list[0], &hosts->list[1], (size_t)hosts->count * sizeof *hosts->list);
 }
 
-/* "host1 2 host2 4" */
+/* Parses "host1 2 host2 4". */
 static hvd_code read_pairs(struct hosts *hosts, const char *pairs, hvd_status *status)
 {
     char *copy = strdup(pairs), *rest = NULL;
-    hvd_code code = copy ? HVD_OK : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the hosts");
+    hvd_code code = copy ? HVD_OK : status_no_memory(status);
     for (char *name = copy ? strtok_r(copy, " ", &rest) : NULL; name && !code;
          name = strtok_r(NULL, " ", &rest)) {
         const char *slots = strtok_r(NULL, " ", &rest);
@@ -480,7 +474,7 @@ static hvd_code read_lsf(struct hosts *hosts, const struct variables *variables,
 /* ---- the allocation: batch systems --------------------------------------------------------------------- */
 
 static const struct {
-    const char *job, *list; /* it fits when both are set */
+    const char *job, *list; /* the row fits if both are set */
     hvd_code (*read)(struct hosts *hosts, const struct variables *variables, hvd_status *status);
 } systems[] = {
     {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", read_slurm},
@@ -496,12 +490,11 @@ hvd_code hosts_read_allocation(struct hosts *hosts, const struct variables *vari
         const char *list = look_up(variables, systems[i].list);
         if (!*look_up(variables, systems[i].job) || !*list)
             continue;
-        hvd_code code = systems[i].read(hosts, variables, status);
+        TRY(systems[i].read(hosts, variables, status));
         /* Without hosts all ranks would run on this one. */
-        if (!code && !hosts->count)
-            code = status_set(status, HVD_INVALID_ARGUMENT, "%s: %s=%s names no host", hosts->source,
-                              systems[i].list, list);
-        return code;
+        return hosts->count ? HVD_OK
+                            : status_set(status, HVD_INVALID_ARGUMENT, "%s: %s=%s names no host",
+                                         hosts->source, systems[i].list, list);
     }
     return HVD_OK;
 }

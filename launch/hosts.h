@@ -1,4 +1,5 @@
-/* hosts.h - where ranks run: the hosts that the user names, and which rank gets which place on them. */
+/* hosts.h - the hosts that the user or a batch system names, and the place of each rank on them. One thread.
+ */
 #ifndef HVD_LAUNCH_HOSTS_H
 #define HVD_LAUNCH_HOSTS_H
 
@@ -33,19 +34,19 @@ struct hosts { /* zeroed memory is a valid empty one */
 
 hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status); /* "a:2,me@b:4,[::1]:2" */
 hvd_code hosts_read_file(struct hosts *hosts, const char *path, hvd_status *status); /* "a slots=2" */
-/* Those of the batch system's allocation in which this runs, if there is one (allocation.c). */
+/* Reads the hosts of the batch system's allocation in which this process runs, if there is one. */
 hvd_code hosts_read_allocation(struct hosts *hosts, const struct variables *variables, hvd_status *status);
-/* One more; `source` is for texts. */
+/* Adds a host; `source` is for texts. */
 hvd_code hosts_add(struct hosts *hosts, const char *name, int64_t slots, const char *source,
                    hvd_status *status);
 void hosts_free(struct hosts *hosts);
 
-/* Gives `wanted` ranks (0: as many as there are slots) their places, host by host in the given order; without
- * any host all are on this one. May be called again after hosts_merge; the table then stays where it is. */
+/* Gives `wanted` ranks (0: as many as there are slots) their places, host by host in the given order. Without
+ * any host all are on this one. May be called again after hosts_merge. */
 hvd_code hosts_layout(struct hosts *hosts, int64_t wanted, hvd_status *status);
 
-/* Two names turn out to mean one host: the later entry ends, and its slots add to those of the earlier one.
- */
+/* Merges two entries that mean one host: the later one is removed, and its slots are added to those of the
+ * earlier one. */
 void hosts_merge(struct hosts *hosts, int earlier, int later);
 
 #endif

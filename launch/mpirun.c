@@ -1,5 +1,5 @@
-/* mpirun.c - horovodrun --mpi: this process becomes the mpirun of the MPI whose collectives move the bytes.
- */
+/* mpirun.c - runs horovodrun --mpi: this process becomes the mpirun of the MPI whose collectives move the
+ * bytes. One thread. */
 #include "mpirun.h"
 #include "environment.h"
 
@@ -37,8 +37,7 @@ static enum kind kind_of_mpirun(void)
     return kind;
 }
 
-/* The command line in the making; words that are made are never freed: the process becomes another program.
- */
+/* A command line under construction. Its words are never freed: the process becomes another program. */
 struct words {
     const char **list;
     size_t count;
@@ -83,7 +82,7 @@ static const char *list_hosts(const struct hosts *hosts)
     return file && !fclose(file) ? list : NULL;
 }
 
-/* The path of such a list, a host a line, that mpirun inherits. */
+/* Returns the path of such a list, with a host on each line, in a file that mpirun inherits. */
 static const char *file_of_hosts(const struct hosts *hosts)
 {
     char *path = NULL;
@@ -94,7 +93,7 @@ static const char *file_of_hosts(const struct hosts *hosts)
     return file < 0 || asprintf(&path, "/dev/fd/%d", file) < 0 ? NULL : path;
 }
 
-/* MPICH and Intel MPI hand on the whole environment; Open MPI, to other hosts, what is named. */
+/* MPICH and Intel MPI pass the whole environment on; Open MPI passes named variables on to other hosts. */
 static void name_variables(struct words *words, const struct environment *environment)
 {
     for (char **entry = environment->entries; *entry; entry++) {
@@ -170,13 +169,13 @@ static void add_for_openmpi(struct words *words, const struct options *options, 
 static void add_for_hydra(struct words *words, const struct hosts *hosts, enum kind kind)
 {
     add(words, "-l");
-    if (kind == INTEL) /* whose -hosts has no numbers of ranks */
+    if (kind == INTEL) /* its -hosts takes no numbers of ranks */
         add_pair(words, "-machinefile", file_of_hosts(hosts));
     else
         add_pair(words, "-hosts", list_hosts(hosts));
 }
 
-/* What would place the ranks otherwise than mpirun does. */
+/* Removes variables that would place the ranks differently than mpirun does. */
 static void clear_placement(void)
 {
     static const char *const names[] = {"RANK",       "SIZE",       "LOCAL_RANK", "LOCAL_SIZE",  "CROSS_RANK",
@@ -189,7 +188,8 @@ static void clear_placement(void)
     }
 }
 
-/* Behind what the user has given; one of Open MPI 4 and 5, MPICH and Intel MPI reads it. */
+/* Appends to what the user has given. Each of the variables is read by one of Open MPI 4 and 5, MPICH and
+ * Intel MPI. */
 static void set_ssh_arguments(const struct options *options)
 {
     static const char *const names[] = {"OMPI_MCA_plm_rsh_args", "PRTE_MCA_plm_ssh_args",
@@ -217,39 +217,43 @@ static void set_environment(const struct options *options)
     setenv("HOROVOD_CPU_OPERATIONS", "mpi", 1);
 }
 
+static void print_words(const struct words *words)
+{
+    fprintf(stderr, "horovodrun: starting");
+    for (size_t i = 0; i < words->count; i++)
+        fprintf(stderr, " %s", words->list[i]);
+    fprintf(stderr, "\n");
+}
+
+static hvd_code run_mpirun(struct words *words, const struct options *options, const struct hosts *hosts,
+                           const struct environment *environment, enum kind kind, hvd_status *status)
+{
+    add(words, "mpirun");
+    add_pair(words, "-np", text_of(hosts->size));
+    if (kind == OPENMPI)
+        add_for_openmpi(words, options, hosts, environment);
+    else
+        add_for_hydra(words, hosts, kind);
+    TRY(add_mpi_args(words, options->mpi_args, status));
+    for (char **word = options->command; *word; word++)
+        add(words, *word);
+    if (words->failed)
+        return status_no_memory(status);
+    if (options->verbose)
+        print_words(words);
+    execvp("mpirun", (char **)words->list);
+    return status_set_errno(status, errno, "can't start mpirun");
+}
+
 hvd_code mpirun_become(const struct options *options, const struct hosts *hosts, hvd_status *status)
 {
     struct words words = {0};
     struct environment environment = {0};
     enum kind kind = kind_of_mpirun();
-    hvd_code code = check(options, hosts, kind, status);
-    if (code)
-        return code;
+    TRY(check(options, hosts, kind, status));
     set_environment(options);
-    code = environment_for_hosts(&environment, options, status);
-    if (code)
-        return code;
-    add(&words, "mpirun");
-    add_pair(&words, "-np", text_of(hosts->size));
-    if (kind == OPENMPI)
-        add_for_openmpi(&words, options, hosts, &environment);
-    else
-        add_for_hydra(&words, hosts, kind);
-    code = add_mpi_args(&words, options->mpi_args, status);
-    for (char **word = options->command; *word; word++)
-        add(&words, *word);
-    if (!code && words.failed)
-        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the words of mpirun");
-    if (!code && options->verbose) {
-        fprintf(stderr, "horovodrun: starting");
-        for (size_t i = 0; i < words.count; i++)
-            fprintf(stderr, " %s", words.list[i]);
-        fprintf(stderr, "\n");
-    }
-    if (!code) {
-        execvp("mpirun", (char **)words.list);
-        code = status_set_errno(status, errno, "can't start mpirun");
-    }
+    TRY(environment_for_hosts(&environment, options, status));
+    hvd_code code = run_mpirun(&words, options, hosts, &environment, kind, status);
     environment_free(&environment);
     free(words.list);
     return code;

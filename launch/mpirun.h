@@ -1,4 +1,4 @@
-/* mpirun.h - --mpi: mpirun starts the ranks. */
+/* mpirun.h - horovodrun --mpi: mpirun starts the ranks. One thread. */
 #ifndef HVD_LAUNCH_MPIRUN_H
 #define HVD_LAUNCH_MPIRUN_H
 

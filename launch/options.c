@@ -57,7 +57,7 @@ const struct option option_table[] = {
 };
 const int option_count = sizeof option_table / sizeof *option_table;
 
-/* What a word on the command line names: one of the three, or nothing. */
+/* What a word of the command line names: one of the three, or nothing. */
 struct flag {
     const struct option *option;
     const struct setting *setting;
@@ -87,24 +87,17 @@ static struct flag flag_find(const char *name)
     return (struct flag){0};
 }
 
-static hvd_code out_of_memory(hvd_status *status)
-{
-    return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while reading the options");
-}
-
 hvd_code options_give(struct options *options, const struct setting *setting, const char *value,
                       const char *source, hvd_status *status)
 {
     char text[VALUE_BYTES];
     if (strlen(value) >= sizeof text)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s: the value is too long", source);
-    hvd_code code = setting_value_from_flag(setting, value, source, text, sizeof text, status);
-    if (code)
-        return code;
+    TRY(setting_value_from_flag(setting, value, source, text, sizeof text, status));
     char **place = &options->values[setting - setting_table];
     free(*place);
     *place = strdup(text);
-    return *place ? HVD_OK : out_of_memory(status);
+    return *place ? HVD_OK : status_no_memory(status);
 }
 
 static hvd_code give_option(struct options *options, const struct option *option, const char *value,
@@ -139,7 +132,7 @@ static hvd_code unknown_option(const char *word, const char *name, hvd_status *s
                       flag_find(nearest).option && strlen(nearest) < 3 ? "-" : "--", nearest);
 }
 
-/* How many words follow it. */
+/* Returns the number of words that follow the flag. */
 static int flag_values(const struct flag *flag)
 {
     if (flag->option)
@@ -157,8 +150,8 @@ static int flag_values(const struct flag *flag)
     }
 }
 
-/* Joins the values, the first of which may stand behind '=' in the option's own word, by blanks. Leaves *argv
- * behind them. */
+/* Joins the values by blanks; the first one may follow '=' in the option's own word. Moves *argv past them.
+ */
 static hvd_code take_values(char ***argv, int count, const char *own, const char *word, char *text,
                             size_t capacity, hvd_status *status)
 {
@@ -177,7 +170,7 @@ static hvd_code take_values(char ***argv, int count, const char *own, const char
     return HVD_OK;
 }
 
-/* Takes the option at *argv, and the words that are its value; leaves *argv behind them. */
+/* Applies the option at *argv with the words that are its value; moves *argv past them. */
 static hvd_code take_option(struct options *options, char ***argv, hvd_status *status)
 {
     char *argument = **argv, *own = strchr(argument, '=');
@@ -191,12 +184,10 @@ static hvd_code take_option(struct options *options, char ***argv, hvd_status *s
     int count = flag_values(&flag);
     if (count == 0 && own)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s takes no value", word);
-    /* The value of a flag that no word follows; take_values replaces it for the others. */
+    /* This is the value of a flag without words; take_values replaces it for the others. */
     snprintf(text, sizeof text, "%d", !flag.negated);
-    hvd_code code = take_values(argv, count, own ? own + 1 : NULL, word, text, sizeof text, status);
-    if (code)
-        return code;
-    /* Options keep the text itself, and `text` ends with this call: they get the word of argv. */
+    TRY(take_values(argv, count, own ? own + 1 : NULL, word, text, sizeof text, status));
+    /* Options keep a pointer to their value: it must be the word of argv, not `text`. */
     if (flag.option)
         return give_option(options, flag.option, own ? own + 1 : (*argv)[-1], word, status);
     if (flag.setting)
@@ -210,18 +201,16 @@ hvd_code options_parse(struct options *options, char **argv, hvd_status *status)
     options->values = calloc((size_t)setting_count, sizeof *options->values);
     options->foreign = calloc((size_t)foreign_count, sizeof *options->foreign);
     if (!options->values || !options->foreign)
-        return out_of_memory(status);
-    /* The name of the program; even that may be missing. */
+        return status_no_memory(status);
+    /* The name of the program may be missing. */
     argv += *argv != NULL;
-    /* A dash alone is no option but a command. */
+    /* A dash alone is a command. */
     while (*argv && argv[0][0] == '-' && argv[0][1]) {
         if (strcmp(*argv, "--") == 0) {
             argv++;
             break;
         }
-        hvd_code code = take_option(options, &argv, status);
-        if (code)
-            return code;
+        TRY(take_option(options, &argv, status));
     }
     options->command = argv;
     return HVD_OK;
@@ -268,7 +257,7 @@ const struct foreign *foreign_by_config_key(const char *key)
     return NULL;
 }
 
-/* Takes one number from *text, and the blanks after it. */
+/* Parses one number at *text; moves *text past it and the blanks after it. */
 static bool take_number(const char **text, double *number)
 {
     char *end;
@@ -301,12 +290,7 @@ static hvd_code check_numbers(const struct foreign *foreign, const char *value, 
                  : HVD_OK;
 }
 
-static bool is_switch(const struct foreign *foreign)
-{
-    return foreign->kind == FOREIGN_SWITCH || foreign->kind == FOREIGN_CHOICE;
-}
-
-/* Parsed as a boolean setting is; any row of them serves. */
+/* A switch is parsed like a boolean setting; any row of that kind serves. */
 static hvd_code read_switch(const char *value, const char *source, bool *yes, hvd_status *status)
 {
     char text[2];
@@ -320,7 +304,7 @@ static hvd_code give_setting(struct options *options, const struct foreign *fore
                              const char *source, hvd_status *status)
 {
     const struct setting *setting = setting_by_key(foreign->setting);
-    /* The setting's own name has been used: it wins over this one. */
+    /* A value that was given by the setting's own name takes precedence. */
     return options->values[setting - setting_table] ? HVD_OK
                                                     : options_give(options, setting, value, source, status);
 }
@@ -329,13 +313,10 @@ hvd_code foreign_take(struct options *options, const struct foreign *foreign, co
                       const char *source, hvd_status *status)
 {
     bool yes = true;
-    hvd_code code = HVD_OK;
-    if (is_switch(foreign))
-        code = read_switch(value, source, &yes, status);
+    if (foreign->kind == FOREIGN_SWITCH || foreign->kind == FOREIGN_CHOICE)
+        TRY(read_switch(value, source, &yes, status));
     else if (foreign->kind != FOREIGN_WORD)
-        code = check_numbers(foreign, value, source, status);
-    if (code)
-        return code;
+        TRY(check_numbers(foreign, value, source, status));
     options->foreign[foreign - foreign_table] = yes ? FOREIGN_YES : FOREIGN_NO;
     switch (foreign->effect) {
     case FOREIGN_REFUSED:
@@ -359,14 +340,13 @@ static bool is_overridden(const struct foreign *foreign)
 
 hvd_code foreign_take_environment(struct options *options, hvd_status *status)
 {
-    hvd_code code = HVD_OK;
-    for (int i = 0; !code && i < foreign_count; i++) {
+    for (int i = 0; i < foreign_count; i++) {
         const struct foreign *foreign = &foreign_table[i];
         const char *value = *foreign->environment ? getenv(foreign->environment) : NULL;
         if (value && *value && options->foreign[i] == FOREIGN_OPEN && !is_overridden(foreign))
-            code = foreign_take(options, foreign, value, foreign->environment, status);
+            TRY(foreign_take(options, foreign, value, foreign->environment, status));
     }
-    return code;
+    return HVD_OK;
 }
 
 void foreign_report(const struct options *options)
@@ -407,8 +387,8 @@ static hvd_code config_error(const struct config *config, const yaml_node_t *nod
                       key, *key ? " " : "", problem);
 }
 
-/* Of two values the user may mean either. `name`: of a section, or the one under which a setting is known if
- * it has several. */
+/* Refuses a second value, since the user may mean either. `name` is that of a section, or the main name of a
+ * setting. */
 static hvd_code give_once(struct config *config, const char *name, const char *key,
                           const yaml_node_t *key_node, hvd_status *status)
 {
@@ -420,7 +400,7 @@ static hvd_code give_once(struct config *config, const char *name, const char *k
     }
     struct given *more = realloc(config->given, (config->given_count + 1) * sizeof *more);
     if (!more)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while reading %s", config->path);
+        return status_no_memory(status);
     config->given = more;
     config->given[config->given_count++] = (struct given){name, key_node->start_mark.line + 1};
     return HVD_OK;
@@ -443,8 +423,7 @@ static hvd_code take_value(struct config *config, const char *key, const yaml_no
         return config_error(config, key_node, key, "is no setting; docs/settings.md lists them", status);
     if (value->type != YAML_SCALAR_NODE)
         return config_error(config, value, key, "must be a single value", status);
-    if (give_once(config, known_name(setting, foreign), key, key_node, status))
-        return status->code;
+    TRY(give_once(config, known_name(setting, foreign), key, key_node, status));
     const char *text = (const char *)value->data.scalar.value;
     snprintf(source, sizeof source, "%s:%zu: %s", config->path, value->start_mark.line + 1, key);
     /* The command line takes precedence, here and below. */
@@ -457,7 +436,7 @@ static hvd_code take_value(struct config *config, const char *key, const yaml_no
     return options_give(config->options, setting, text, source, status);
 }
 
-/* `section` is "" at the top, where a value that is a mapping is a section. */
+/* `section` is "" at the top level, where a value that is a mapping is a section. */
 static hvd_code take_mapping(struct config *config, const char *section, const yaml_node_t *node,
                              hvd_status *status)
 {
@@ -470,14 +449,14 @@ static hvd_code take_mapping(struct config *config, const char *section, const y
             return config_error(config, key_node, "", "a name must be a single word", status);
         const char *name = (const char *)key_node->data.scalar.value;
         snprintf(key, sizeof key, "%s%s%s", section, *section ? "." : "", name);
-        /* Sections do not nest: inside of one a mapping is refused by take_value. */
+        /* Sections do not nest: take_value refuses a mapping in a section. */
         bool is_section = value->type == YAML_MAPPING_NODE && !*section;
-        hvd_code code = is_section ? give_once(config, name, key, key_node, status)
-                                   : take_value(config, key, key_node, value, status);
-        if (is_section && !code)
-            code = take_mapping(config, key, value, status);
-        if (code)
-            return code;
+        if (!is_section) {
+            TRY(take_value(config, key, key_node, value, status));
+            continue;
+        }
+        TRY(give_once(config, name, key, key_node, status));
+        TRY(take_mapping(config, key, value, status));
     }
     return HVD_OK;
 }
@@ -489,13 +468,13 @@ static hvd_code take_document(struct config *config, const yaml_node_t *root, hv
     return take_mapping(config, "", root, status);
 }
 
-/* Nothing, or a `---` alone. */
+/* Returns true for an empty document, or a `---` alone. */
 static bool is_empty(const yaml_node_t *root)
 {
     return !root || (root->type == YAML_SCALAR_NODE && !root->data.scalar.length);
 }
 
-/* Behind a line `---` there is another document, which has no meaning here. */
+/* A line `---` starts another document, which has no meaning here. */
 static hvd_code take_documents(struct config *config, yaml_parser_t *parser, FILE *file, hvd_status *status)
 {
     hvd_code code = HVD_OK;
@@ -507,7 +486,7 @@ static hvd_code take_documents(struct config *config, yaml_parser_t *parser, FIL
         else if (!is_empty(root))
             code = take_document(config, root, status);
         yaml_document_delete(&config->document);
-        config->given_count = 0; /* the names were the document's */
+        config->given_count = 0; /* their names belonged to the document */
         if (!root)
             return code;
     }
@@ -528,7 +507,7 @@ hvd_code config_file_read(struct options *options, const char *path, hvd_status 
         return status_set_errno(status, errno, "can't read the config file %s", path);
     if (!yaml_parser_initialize(&parser)) {
         fclose(file);
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while reading %s", path);
+        return status_no_memory(status);
     }
     yaml_parser_set_input_file(&parser, file);
     hvd_code code = take_documents(&config, &parser, file, status);

@@ -1,4 +1,4 @@
-/* options.h - horovodrun's command line, config file and compatibility options, and the rows from which they
+/* options.h - horovodrun's command line, config file and compatibility options, and the rows by which they
  * are parsed and --help is printed. One thread. */
 #ifndef HVD_LAUNCH_OPTIONS_H
 #define HVD_LAUNCH_OPTIONS_H
@@ -15,7 +15,7 @@ struct options;
 enum foreign_kind { FOREIGN_SWITCH, FOREIGN_CHOICE, FOREIGN_NUMBER, FOREIGN_PAIR, FOREIGN_WORD };
 enum foreign_effect { FOREIGN_NEEDLESS, FOREIGN_REFUSED, FOREIGN_SAME, FOREIGN_OPPOSITE };
 
-/* What the user has given. */
+/* The value that the user has given. */
 enum foreign_answer { FOREIGN_OPEN, FOREIGN_NO, FOREIGN_YES };
 
 /* One row; the columns are explained in foreign.def. */
@@ -38,7 +38,7 @@ const struct foreign *foreign_by_config_key(const char *key); /* NULL when there
 hvd_code foreign_take(struct options *options, const struct foreign *foreign, const char *value,
                       const char *source, hvd_status *status);
 
-/* Takes the variables of the environment that the command line and the config file left open. */
+/* Applies the variables of the environment that neither the command line nor the config file gives. */
 hvd_code foreign_take_environment(struct options *options, hvd_status *status);
 
 /* With --verbose: prints on stderr which given options have no effect, and why. */
@@ -56,7 +56,7 @@ struct options {
     int64_t ssh_port;       /* 0: ssh's own choice */
     const char *identity;   /* file for ssh -i, or NULL */
     const char *rsh_agent;  /* what takes ssh's place, with its arguments, or NULL */
-    const char *host_setup; /* for the shell of each host, before anything else there; or NULL */
+    const char *host_setup; /* commands for the shell of each host, before the agent; or NULL */
     bool mpi;               /* mpirun starts the ranks */
     const char *mpi_args;   /* its further options, or NULL */
     const char *task;       /* folder of horovod.run: `function` in it is stdin of all ranks, and what they
@@ -69,11 +69,11 @@ struct options {
 };
 
 enum option_kind { OPTION_COUNT, OPTION_PORT, OPTION_TEXT, OPTION_SWITCH };
-/* What is in no group is not in --help either. */
+/* An option without a group is not in --help. */
 enum option_group { GROUP_RANKS, GROUP_HOSTS, GROUP_OUTPUT, GROUP_INFORMATION, GROUP_COUNT };
 
 struct option {
-    enum option_group group; /* the heading of --help that it stands under */
+    enum option_group group; /* the heading of --help under which it is listed */
     const char *shorter;     /* "np", or "" */
     const char *name;        /* "num-proc" */
     const char *argument;
@@ -85,7 +85,7 @@ struct option {
 extern const struct option option_table[]; /* the launcher's own; the rest: setting_table, foreign_table */
 extern const int option_count;
 
-/* Takes the words up to the command. Texts stay those of argv. */
+/* Parses the words up to the command. Texts stay those of argv. */
 hvd_code options_parse(struct options *options, char **argv, hvd_status *status);
 void options_free(struct options *options);
 
@@ -93,10 +93,10 @@ void options_free(struct options *options);
 hvd_code options_give(struct options *options, const struct setting *setting, const char *value,
                       const char *source, hvd_status *status);
 
-/* The option or flag (without dashes) that looks most like `name`, or NULL when none does. */
+/* Returns the option or flag (without dashes) that is most similar to `name`, or NULL if none is similar. */
 const char *option_nearest(const char *name);
 
-/* Takes from the YAML file the settings that the command line left open. */
+/* Applies the settings of the YAML file that the command line does not give. */
 hvd_code config_file_read(struct options *options, const char *path, hvd_status *status);
 
 #endif

@@ -1,4 +1,5 @@
-/* output.c - see output.h. */
+/* output.c - passes on and copies the output of ranks, and writes to the launcher's own streams without
+ * waiting for their readers. One thread, the loop's. */
 #include "output.h"
 
 #include "base/status.h"
@@ -18,9 +19,9 @@
 
 #define FULL_BYTES (1 << 20)
 
-/* Whether a file blocks is shared with the other programs that have it from the same opening, so this opens
- * it again. That is refused for sockets, and for files of another user. A regular file has its position in
- * common with them, and room at any time. */
+/* Programs that share one opening of a file also share whether it blocks, so this opens it a second time. The
+ * system refuses that for sockets, and for files of another user. A regular file is not opened again: its
+ * position is shared, and writing to it never blocks for long. */
 static int open_again(int file)
 {
     struct stat info;
@@ -84,7 +85,7 @@ static bool has_room(const struct sink *sink)
     return !sink->polled || poll(&(struct pollfd){.fd = sink->file, .events = POLLOUT}, 1, 0) > 0;
 }
 
-/* How much was written. With room, PIPE_BUF bytes do not block a file that can. */
+/* Returns the number of bytes written. A file that may block takes PIPE_BUF bytes at once if it has room. */
 static size_t write_piece(struct sink *sink, const uint8_t *bytes, size_t length)
 {
     bool may_block = sink->polled && !sink->owned;
@@ -99,7 +100,7 @@ static size_t write_piece(struct sink *sink, const uint8_t *bytes, size_t length
 
 static void on_room(uv_poll_t *room, int status, int events)
 {
-    (void)status; /* if it is an error the next write has it, too */
+    (void)status; /* the next write returns the same error */
     (void)events;
     sink_flush(room->data);
 }
@@ -178,13 +179,14 @@ static size_t line_length(const char *text, size_t length)
     return at;
 }
 
-/* Passes on every whole line of the buffer. A carriage return ends a line too, so that progress bars show. */
+/* Passes on every whole line of the buffer. A carriage return also ends a line, so that progress bars are
+ * shown. */
 static void pass_lines(struct output *output)
 {
     size_t start = 0;
     while (start < output->used) {
         const char *text = output->line + start;
-        /* The rest of "\r\n", which may come with a later read. */
+        /* This is the rest of "\r\n", which a later read may return. */
         if (output->after_return && *text == '\n') {
             output->after_return = false;
             start++;
@@ -194,7 +196,7 @@ static void pass_lines(struct output *output)
         if (start + length == output->used)
             break;
         output->after_return = text[length] == '\r';
-        /* An empty line is one only if it ends in '\n': progress bars begin with '\r'. */
+        /* Empty lines count only if they end in '\n': progress bars begin with '\r'. */
         if (length > 0 || !output->after_return)
             pass_line(output, text, length);
         start += length + 1;
@@ -230,7 +232,7 @@ static void on_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
 {
     (void)suggested;
     struct output *output = handle->data;
-    /* Never empty: pass_lines leaves no full buffer behind. */
+    /* The room is never empty: pass_lines leaves no full buffer. */
     size_t room = OUTPUT_LINE_BYTES - output->used;
     if (output->forward && output->credit < room)
         room = output->credit;
@@ -242,7 +244,7 @@ bool output_full(const struct output *output)
     return output->forward ? output->credit == 0 : output->sink && sink_full(output->sink);
 }
 
-/* Takes the bytes behind the used part of the line buffer. */
+/* Handles the bytes after the used part of the line buffer. */
 static void take_bytes(struct output *output, size_t length)
 {
     const char *bytes = output->line + output->used;
@@ -281,7 +283,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
     }
     take_bytes(output, (size_t)count);
     if (output_full(output)) {
-        /* The pipe fills up then, and the rank has to wait: nothing is lost, and memory stays bounded. */
+        /* The pipe fills up, and the rank must wait: nothing is lost, and memory stays bounded. */
         uv_read_stop(stream);
         output->paused = true;
     }
@@ -299,7 +301,7 @@ hvd_code output_open_fed(struct output *output, hvd_status *status)
 
 hvd_code output_open(struct output *output, uv_loop_t *loop, int *child, hvd_status *status)
 {
-    /* A pipe, not libuv's socket pair: programs open /dev/stdout, which sockets refuse. */
+    /* libuv's socket pair would not do: programs open /dev/stdout, which sockets refuse. */
     uv_file ends[2];
     int error = uv_pipe(ends, UV_NONBLOCK_PIPE, 0);
     if (error)

@@ -1,4 +1,4 @@
-/* policy.c - decides what an event means for the job. Pure. */
+/* policy.c - decides what an event means for the job. Pure: any thread. */
 #include "policy.h"
 
 #include <signal.h>

@@ -1,4 +1,5 @@
-/* rlimits.c - whether the limits of a host leave room for its ranks, before the first of many is started. */
+/* rlimits.c - checks whether the limits of a host leave room for its ranks, before the first of many is
+ * started. One thread. */
 #include "rlimits.h"
 
 #include "base/status.h"
@@ -10,7 +11,7 @@
 
 #define OWN_PROCESSES 4 /* horovodrun, hvd-job, hvd-keeper, and the thread of the rendezvous */
 
-/* UINT64_MAX: there is none. */
+/* Returns UINT64_MAX if there is no limit. */
 static uint64_t limit_of(__rlimit_resource_t resource)
 {
     struct rlimit limit;
@@ -18,7 +19,7 @@ static uint64_t limit_of(__rlimit_resource_t resource)
     return known ? limit.rlim_cur : UINT64_MAX;
 }
 
-/* For root RLIMIT_NPROC means nothing. */
+/* RLIMIT_NPROC does not apply to root. */
 static uint64_t limit_of_processes(const char **remedy)
 {
     uint64_t of_user = getuid() == 0 ? UINT64_MAX : limit_of(RLIMIT_NPROC), of_system = UINT64_MAX;
@@ -31,7 +32,7 @@ static uint64_t limit_of_processes(const char **remedy)
     return of_user < of_system ? of_user : of_system;
 }
 
-/* Of each rank in this process. */
+/* Returns the number of descriptors of each rank in this process. */
 static uint64_t files_of_rank(const struct table *table, bool starts)
 {
     int pipes = table->function >= 0 ? OUTPUTS : OUTPUT_RESULT;

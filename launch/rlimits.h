@@ -1,11 +1,12 @@
-/* rlimits.h - whether the limits of a host leave room for its ranks. */
+/* rlimits.h - checks whether the limits of a host leave room for its ranks. One thread. */
 #ifndef HVD_LAUNCH_RLIMITS_H
 #define HVD_LAUNCH_RLIMITS_H
 
 #include "processes.h"
 
-/* Whether the limits of open files and processes leave room for `count` ranks, which this process
- * starts, or only keeps what they print. It checks what they need at least: what else runs is not known. */
+/* Checks that the limits of open files and processes leave room for `count` ranks. This process either starts
+ * them, or only keeps what they print. It checks the least that they need, since other programs are not
+ * known. */
 hvd_code rlimits_check(const struct table *table, int count, bool starts, hvd_status *status);
 
 #endif

@@ -1,5 +1,5 @@
-/* ssh.c - the command (ssh, or srun) that starts the agent of a host, and what its failures mean to the user.
- */
+/* ssh.c - makes the command (ssh, or srun) that starts the agent of a host, and explains its failures to the
+ * user. One thread. */
 #include "ssh.h"
 #include "agent.h"
 
@@ -46,7 +46,7 @@ static void add_number(struct words *words, const char *flag, int64_t number)
     add(words, text);
 }
 
-/* Words of "ssh -q", separated by blanks. */
+/* Adds the words of "ssh -q", which are separated by blanks. */
 static void add_split(struct words *words, const char *text)
 {
     while (*(text += strspn(text, " "))) {
@@ -56,7 +56,7 @@ static void add_split(struct words *words, const char *text)
     }
 }
 
-/* For any shell: in single quotes. */
+/* Appends the text in single quotes, which any shell understands. */
 static void quote(char *to, size_t capacity, const char *text)
 {
     append_text(to, capacity, "'");
@@ -65,19 +65,19 @@ static void quote(char *to, size_t capacity, const char *text)
     append_text(to, capacity, "'");
 }
 
-/* Finds horovodrun: with --host-setup what that has put on the PATH, else first where it is here. file_limit:
- * to be set, or 0. */
+/* The script finds horovodrun: with --host-setup on the PATH, otherwise first at its path on this host.
+ * file_limit is a limit to be set, or 0. */
 static void write_script(const char *setup, uint64_t file_limit, char *script, size_t capacity)
 {
     char path[PATH_MAX], program[8192] = "";
-    /* Also where there is no /proc. */
+    /* This also works without /proc. */
     quote(program, sizeof program, realpath((const char *)getauxval(AT_EXECFN), path) ? path : "");
     if (file_limit)
         append_text(script, capacity, "ulimit -S -n %llu; ", (unsigned long long)file_limit);
     if (setup)
-        /* The agent gets the environment before the setup, so that it knows what that has changed: start
-         * files of the shell, which may have changed some, have run by then. It gets stdin, stdout and
-         * stderr back, too, whatever the setup does with them. `<(env -0)` would need /proc. */
+        /* The agent gets the environment before the setup, so that it knows what the setup has changed; start
+         * files of the shell have already run by then. It also gets stdin, stdout and stderr back, whatever
+         * the setup does with them. `<(env -0)` would need /proc. */
         append_text(script, capacity,
                     "exec {_hvd_stdin}<&0\nenv -0 </dev/null {_hvd_stdin}<&- | {\n"
                     "exec {_hvd_before}<&0 </dev/null\n{ :; %s\n} </dev/null >&2 2>&1 || exit %d\n"
@@ -113,8 +113,8 @@ static void add_agent(struct words *words, const struct options *options)
     free(first);
 }
 
-/* Beside other steps, with all that the job has there. Unbuffered: frames have no lines. SSH_CONNECTION would
- * be that of the login node. */
+/* The step runs concurrently with others, with all resources of the job there. It is unbuffered, since frames
+ * have no lines. SSH_CONNECTION would be that of the login node. */
 static void add_srun(struct words *words, const struct host *host)
 {
     add_split(words, "srun --quiet --nodes=1 --ntasks=1 --overlap --unbuffered --cpu-bind=none --mpi=none");
@@ -135,7 +135,7 @@ static void add_host(struct words *words, const struct table *table, const struc
         add(words, "ssh");
         /* There is no terminal for a prompt. Other sessions must not share this connection. */
         add_split(words, "-T -x -o BatchMode=yes -o ControlMaster=no");
-        /* Its own heartbeats, which a user may have asked for, would end the connection in an outage. */
+        /* ssh's own heartbeats, which a user may have configured, would end the connection in an outage. */
         if (table->settings->timeout_seconds > 0)
             add_split(words, "-o ServerAliveInterval=0");
     }
@@ -159,7 +159,7 @@ char **ssh_words(const struct table *table, const struct host *host)
     const char *shell = setup ? "bash" : "sh";
     if (words.list && script && command) {
         bool by_srun = table->hosts->by_srun && !rsh_agent(table->options);
-        /* These two hand on this process's limits. */
+        /* A local shell and srun inherit this process's limits. */
         write_script(table->options->host_setup, host->local || by_srun ? table->file_limit : 0, script,
                      capacity);
         if (host->local) {
@@ -192,7 +192,7 @@ char **ssh_words(const struct table *table, const struct host *host)
 
 static const struct failure {
     const char *words, *problem, *remedy; /* %s: the host, as words for ssh or a name in known_hosts */
-    int exit_code; /* that goes with it, where --host-setup may have printed the words */
+    int exit_code; /* the exit code that ssh then has: --host-setup may have printed the words */
     bool known;    /* a name in known_hosts */
 } failures[] = {
     {"Could not resolve hostname", "its name is unknown",
@@ -218,7 +218,7 @@ static const struct failure {
      127, false},
 };
 
-/* Cuts it off. */
+/* Cuts the last line off the text, and returns it. */
 static const char *last_line(char *text)
 {
     size_t length = strlen(text);
@@ -230,7 +230,7 @@ static const char *last_line(char *text)
     return end ? end + 1 : text;
 }
 
-/* exit_code: 0 for any. */
+/* An exit_code of 0 stands for any. */
 static const struct failure *failure_of_line(const char *line, int exit_code)
 {
     for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
@@ -240,7 +240,7 @@ static const struct failure *failure_of_line(const char *line, int exit_code)
     return NULL;
 }
 
-/* In the last line that has one: a banner may stand above it. */
+/* Searches the last lines first: a banner may be above them. */
 static const struct failure *find_failure(const char *errors, int exit_code)
 {
     const struct failure *failure = NULL;
