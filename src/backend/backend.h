@@ -27,11 +27,11 @@
  * Order. Collectives of one process set start in the order of its decisions; one that is `apart` (its memory
  * overlaps that of another) has all rows to itself, and requests of different sets that overlap in memory
  * never run at the same time. Otherwise sets have independent orders, so ranks may start a collective of set
- * A and one of set B in different orders. Libraries whose collectives occupy a device or a thread until all
- * members have come (NCCL, blocking MPI) deadlock then. Such a row sets `one_order`. All its collectives need
- * one order over all process sets, and the one sequence that every rank sees is that of the decisions of set
- * 0. Until other sets take their turn from that sequence, a row of one_order opens for set 0 only; the other
- * sets use their next row. */
+ * A and one of set B in different orders. Libraries whose collectives occupy a device until all members have
+ * come (NCCL) deadlock then. Such a row sets `one_order`: then `start` is called in one order over all
+ * process sets, that of turns which set 0 gives (engine/turns.h). It costs a collective of another set a way
+ * to the root of set 0 and back, unless that set has one rank. A row with `run` has a thread for each set,
+ * and can't have one_order. */
 #ifndef HVD_BACKEND_BACKEND_H
 #define HVD_BACKEND_BACKEND_H
 
@@ -41,6 +41,16 @@
 #include "coll/execute.h"
 
 struct rendezvous_client;
+
+/* How a process set gets turns for collectives that need one order over all sets; with the progress lock
+ * held.
+ */
+struct turn_source {
+    void (*ask)(void *owner); /* such a collective was decided: on every rank, in the order of decisions */
+    bool (*has)(const void *owner); /* the oldest of them that has not started may start */
+    void (*use)(void *owner);       /* it starts */
+    void *owner;
+};
 
 /* ns; long enough to leave the core to the program, short beside what a library costs that has no events. */
 #define BACKEND_POLL_PERIOD 50000
@@ -54,6 +64,7 @@ struct backend_opening {
     const struct settings *settings; /* the job's */
     link_lookup_fn lookup;           /* this rank's links */
     void *owner;                     /* of lookup */
+    struct turn_source turns;        /* has NULL: rows of one_order can't be used */
     /* For what the members have to exchange, e.g. a ncclUniqueId. Keys, which begin with the row's name, are
      * this process set's own. NULL: size is 1. */
     struct rendezvous_client *rendezvous;
@@ -80,7 +91,7 @@ enum backend_progress {
 
 struct backend {
     const char *name;
-    bool one_order; /* see above */
+    bool one_order; /* see above; a row with `start` only */
 
     /* Joins the other members; called on all of them, so that they can agree where some lack it. *state: the
      * row's. *descriptor (-1 before): what becomes readable. HVD_OK with *state NULL: it can't be used on
@@ -145,7 +156,8 @@ struct backends {
     int set, rank, root;             /* the process set; this rank's and its root's number in the job */
     struct collective_queue started; /* not yet in a row */
     struct worker *workers;          /* of the rows; NULL: none */
-    bool apart;                      /* the last one that went into a row */
+    struct turn_source turns;
+    bool apart; /* the last one that went into a row */
     bool aborted;
 };
 

@@ -22,8 +22,9 @@ static hvd_code row_open(struct backends *backends, struct backend_row *row, con
                          const struct backend_opening *opening, hvd_status *status)
 {
     *row = (struct backend_row){.backend = backend, .descriptor = -1};
-    if (backend->one_order && opening->set) {
-        row->missing = strdup("it takes process set 0 only");
+    assert(!backend->one_order || !backend->run);
+    if (backend->one_order && !opening->turns.has) {
+        row->missing = strdup("process sets have no order here");
         return HVD_OK;
     }
     hvd_status reason;
@@ -49,6 +50,7 @@ hvd_code backends_open(struct backends *backends, const struct backend *const *t
     *backends = (struct backends){.set = opening->set,
                                   .rank = opening->ranks[opening->rank],
                                   .root = opening->ranks[0],
+                                  .turns = opening->turns,
                                   .rows = calloc((size_t)count, sizeof(struct backend_row))};
     if (!backends->rows)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the back ends of process set %d",
@@ -107,10 +109,19 @@ const char *backends_algorithm_name(const struct backends *backends, struct choi
 
 /* ---- order -------------------------------------------------------------------------------------------- */
 
+/* Whether the collective goes into a row that needs one order over all process sets. */
+static bool needs_turn(const struct backends *backends, const struct collective *collective)
+{
+    const struct backend_row *row = row_of(backends, collective->choice);
+    return row && row->backend->one_order && collective->size > 1;
+}
+
 void backends_start(struct backends *backends, struct collective *collective)
 {
     assert(!backends->aborted);
     collective_queue_push(&backends->started, collective);
+    if (needs_turn(backends, collective))
+        backends->turns.ask(backends->turns.owner);
 }
 
 static bool rows_idle(const struct backends *backends)
@@ -125,7 +136,9 @@ static bool rows_idle(const struct backends *backends)
 static bool may_start(const struct backends *backends)
 {
     const struct collective *next = backends->started.head;
-    return next && (!(next->apart || backends->apart) || rows_idle(backends));
+    if (!next || ((next->apart || backends->apart) && !rows_idle(backends)))
+        return false;
+    return !needs_turn(backends, next) || backends->turns.has(backends->turns.owner);
 }
 
 /* The number came from another process. */
@@ -168,6 +181,8 @@ static bool rows_fill(struct backends *backends)
     bool any = false;
     while (may_start(backends)) {
         struct collective *collective = collective_queue_pop(&backends->started);
+        if (needs_turn(backends, collective))
+            backends->turns.use(backends->turns.owner);
         backends->apart = collective->apart;
         row_start(backends, collective);
         any = true;

@@ -183,6 +183,10 @@ static hvd_code apply(struct coordinator *c, struct decision *decision, hvd_stat
         return apply_joined(c, decision, status);
     case DECISION_RESULT:
         return apply_result(c, decision, status);
+    case DECISION_TURN:
+        if (c->config.output.turn)
+            c->config.output.turn(c->config.output.owner, decision->set);
+        return HVD_OK;
     case DECISION_CLOSE:
         close_begin(c, decision->rank);
     }

@@ -67,6 +67,7 @@ void coordinator_destroy(struct coordinator *c)
     free(c->unheard);
     free(c->root.joined);
     free(c->joins);
+    free(c->turns);
     free(c);
 }
 
@@ -241,7 +242,8 @@ static hvd_code cut_report(struct coordinator *c, hvd_status *status)
  * have joined: with the largest counters of the subtree so far, since the root needs the maximum only. */
 static hvd_code report(struct coordinator *c, hvd_status *status)
 {
-    if (!c->complete.count && !c->join_count && c->evictions_unseen < EVICTIONS_UNSEEN_LIMIT)
+    if (!c->complete.count && !c->join_count && !c->turn_count &&
+        c->evictions_unseen < EVICTIONS_UNSEEN_LIMIT)
         return HVD_OK;
     hvd_code code = HVD_OK;
     begin_report(c);
@@ -255,6 +257,11 @@ static hvd_code report(struct coordinator *c, hvd_status *status)
         report_put_joined(&c->out, c->joins[i], c->joined_unnamed);
     }
     c->join_count = 0;
+    for (int i = 0; !code && i < c->turn_count; i++) {
+        code = cut_report(c, status);
+        report_put_turn(&c->out, c->turns[i]);
+    }
+    c->turn_count = 0;
     return code ? code : send_out(c, c->config.tree.parent, status);
 }
 
@@ -290,6 +297,31 @@ int64_t coordinator_next_flush(const struct coordinator *c)
     int64_t batch = is_root(c) ? decide_next(c) : INT64_MAX;
     int64_t next = stall < batch ? stall : batch;
     return next < silence ? next : silence;
+}
+
+/* ---- turns ------------------------------------------------------------------------------------------- */
+
+static hvd_code add_turn(struct coordinator *c, int set, hvd_status *status)
+{
+    if (c->turn_count == c->turn_capacity) {
+        int capacity = c->turn_capacity ? 2 * c->turn_capacity : 4;
+        int *turns = realloc(c->turns, (size_t)capacity * sizeof *turns);
+        if (!turns)
+            return status_no_memory(status);
+        c->turns = turns;
+        c->turn_capacity = capacity;
+    }
+    c->turns[c->turn_count++] = set;
+    return HVD_OK;
+}
+
+void coordinator_ask_turn(struct coordinator *c, int set)
+{
+    hvd_status problem, cause;
+    if (c->state != STATE_OPEN || !add_turn(c, set, &problem))
+        return;
+    status_set(&cause, problem.code, "rank %d: %.500s", own_name(&c->config), problem.text);
+    fail(c, -1, &cause);
 }
 
 /* ---- reports ------------------------------------------------------------------------------------- */
@@ -354,6 +386,8 @@ static hvd_code count(struct coordinator *c, int child, const struct report *rep
 {
     struct agreement *agreement = NULL;
     struct entry *entry;
+    if (report->kind == REPORT_TURN)
+        return add_turn(c, report->set, status);
     if (report->kind == REPORT_JOINED)
         return join_receive(c, child, report->rank, report->unnamed, status);
     if (report->kind == REPORT_AGREED) {

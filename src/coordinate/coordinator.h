@@ -76,6 +76,9 @@ struct coordinator_output {
     void (*run)(void *owner, const struct batch *batch);
     /* The request ends without being run. It leaves the coordinator. */
     void (*finish)(void *owner, struct pending *request, const hvd_status *status);
+    /* A process set that asked for a turn has it now: all ranks get these calls in one order, which is that
+     * of `run` also. NULL: no rank calls coordinator_ask_turn. */
+    void (*turn)(void *owner, int set);
     /* A request to join ends: all ranks have, this one (of the job) as the last. It leaves the coordinator.
      */
     void (*joined)(void *owner, struct pending *request, int last_rank);
@@ -149,6 +152,10 @@ int64_t coordinator_next_flush(const struct coordinator *coordinator);
 
 /* At the root: other limits from the next batch on; time in ns. */
 void coordinator_tune(struct coordinator *coordinator, uint64_t fusion_threshold, int64_t cycle_time);
+
+/* Asks the root to give another process set a turn in the order of these decisions; one call for each turn.
+ * Once the coordinator has closed, turns that were not given yet are never given. */
+void coordinator_ask_turn(struct coordinator *coordinator, int set);
 
 /* This rank finished the batch of that number. */
 void coordinator_batch_done(struct coordinator *coordinator, uint64_t sequence);

@@ -374,8 +374,13 @@ hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status)
 {
     begin_message(c);
     hvd_code code = judge_complete(c, now, status);
+    uint64_t number;
+    for (int i = 0; !code && i < c->turn_count; i++) {
+        decision_put_turn(&c->out, c->turns[i]);
+        code = decided(c, &number, status);
+    }
+    c->turn_count = 0;
     if (!code && c->leaver >= 0) {
-        uint64_t number;
         decision_put_close(&c->out, c->leaver);
         code = decided(c, &number, status);
     }

@@ -110,6 +110,19 @@ void report_put_joined(struct wire_writer *writer, int rank, const uint64_t *unn
     put_unnamed(writer, unnamed);
 }
 
+static bool get_set(struct wire_reader *reader, int *set)
+{
+    uint32_t number = wire_get_u32(reader);
+    *set = (int)number;
+    return !reader->failed && number >= 1 && number <= INT32_MAX;
+}
+
+void report_put_turn(struct wire_writer *writer, int set)
+{
+    wire_put_u8(writer, REPORT_TURN);
+    wire_put_u32(writer, (uint32_t)set);
+}
+
 static bool get_ranks(struct wire_reader *reader, int first, int last, struct rank_set *ranks)
 {
     *ranks = (struct rank_set){.others = wire_get_u8(reader)};
@@ -159,6 +172,8 @@ static bool get_item(struct wire_reader *reader, int first, int last, struct rep
                get_signature(reader, &report->variants[0].signature);
     case REPORT_JOINED:
         return get_rank(reader, first, last, &report->rank) && get_unnamed(reader, report->unnamed);
+    case REPORT_TURN:
+        return get_set(reader, &report->set);
     case REPORT_VARIANTS:
         return get_name(reader, &report->name, &report->name_length) &&
                get_variants(reader, first, last, report);
@@ -242,6 +257,12 @@ void decision_put_joined(struct wire_writer *writer, int last, const uint64_t *u
     put_unnamed(writer, unnamed);
 }
 
+void decision_put_turn(struct wire_writer *writer, int set)
+{
+    wire_put_u8(writer, DECISION_TURN);
+    wire_put_u32(writer, (uint32_t)set);
+}
+
 void decision_put_close(struct wire_writer *writer, int rank)
 {
     wire_put_u8(writer, DECISION_CLOSE);
@@ -291,6 +312,8 @@ bool decision_get(struct wire_reader *reader, struct decision *decision)
                wire_get_string(reader, decision->text, sizeof decision->text);
     case DECISION_JOINED:
         return get_rank(reader, 0, INT32_MAX, &decision->rank) && get_unnamed(reader, decision->unnamed);
+    case DECISION_TURN:
+        return get_set(reader, &decision->set);
     case DECISION_CLOSE:
         return get_rank(reader, 0, INT32_MAX, &decision->rank);
     case DECISION_RESULT:

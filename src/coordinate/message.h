@@ -45,7 +45,8 @@ enum report_kind {
     REPORT_AGREED = 1, /* id (u64): all mean the agreed form */
     REPORT_COMMON,     /* name, signature: all mean the same */
     REPORT_JOINED,     /* rank (u32), UNNAMED_KINDS counters (u64): it has no more data */
-    REPORT_VARIANTS    /* name, others (u8), count (u8), per variant: signature, others (u8), ranges */
+    REPORT_VARIANTS,   /* name, others (u8), count (u8), per variant: signature, others (u8), ranges */
+    REPORT_TURN        /* a process set (u32) that asks for a turn in the order of decisions */
 };
 
 struct report_variant {
@@ -60,6 +61,7 @@ struct report {
     uint32_t name_length;
     bool partial, rootless, apart;
     int rank;
+    int set;
     uint64_t unnamed[UNNAMED_KINDS];
     const uint8_t *data; /* NULL: none */
     uint32_t data_bytes;
@@ -73,6 +75,7 @@ void report_put_agreed(struct wire_writer *writer, const struct entry *entry, co
 void report_put_common(struct wire_writer *writer, const struct entry *entry, const uint8_t *data);
 void report_put_variants(struct wire_writer *writer, const struct entry *entry);
 void report_put_joined(struct wire_writer *writer, int rank, const uint64_t *unnamed);
+void report_put_turn(struct wire_writer *writer, int set);
 /* False when it is malformed, or names a rank outside [first, last]. */
 bool report_get(struct wire_reader *reader, int first, int last, struct report *report);
 
@@ -90,7 +93,8 @@ enum decision_kind {
     DECISION_FAIL,       /* name, text: the round ends with this mismatch */
     DECISION_JOINED, /* rank (u32) that joined last, UNNAMED_KINDS counters (u64): all ranks have joined */
     DECISION_CLOSE,  /* rank (u32) that leaves: nothing more runs */
-    DECISION_RESULT  /* id (u64), data reduced over all ranks (u32 length, bytes): it has run */
+    DECISION_RESULT, /* id (u64), data reduced over all ranks (u32 length, bytes): it has run */
+    DECISION_TURN    /* process set (u32) that has a turn now */
 };
 
 struct decision {
@@ -105,6 +109,7 @@ struct decision {
     const uint8_t *data;
     uint32_t data_bytes;
     int rank;
+    int set;
     uint64_t unnamed[UNNAMED_KINDS];
     char text[HVD_STATUS_TEXT];
 };
@@ -116,6 +121,7 @@ void decision_put_batch(struct wire_writer *writer, struct choice choice, const 
                         int count);
 void decision_put_fail(struct wire_writer *writer, const struct entry *entry, const char *text);
 void decision_put_joined(struct wire_writer *writer, int last, const uint64_t *unnamed);
+void decision_put_turn(struct wire_writer *writer, int set);
 void decision_put_close(struct wire_writer *writer, int rank);
 void decision_put_result(struct wire_writer *writer, const struct entry *entry, const uint8_t *data);
 bool decision_get(struct wire_reader *reader, struct decision *decision);

@@ -85,7 +85,9 @@ struct coordinator {
     uint64_t unnamed[UNNAMED_KINDS]; /* per operation: unnamed submissions of this rank */
     struct pending *join;            /* this rank has joined; NULL: it has not */
     int absent;                      /* reporters whose whole subtree has joined */
-    int *joins;                      /* joined ranks to be reported to the parent */
+    int *turns; /* process sets whose turns are to be reported to the parent, or decided */
+    int turn_count, turn_capacity;
+    int *joins; /* joined ranks to be reported to the parent */
     int join_count, join_capacity;
     uint64_t joined_unnamed[UNNAMED_KINDS]; /* the most that a joined rank has come to */
     int leaver;                             /* -1; the first rank known to leave */

@@ -179,6 +179,63 @@ static void shutdown_is_done(void *owner)
     comm->context->closings = true;
 }
 
+/* ---- turns (turns.h) ----------------------------------------------------------------------------------- */
+
+static void add_turn(struct hvd_context *context, int set)
+{
+    hvd_status problem;
+    if (turns_add(&context->order, set))
+        return;
+    status_no_memory(&problem);
+    context_fault(context, &problem);
+}
+
+static void give_turn(void *owner, int set)
+{
+    const struct comm *world = owner;
+    struct comm *comm = mesh_find(world->mesh, (unsigned)set);
+    if (!comm) /* this rank is no member */
+        return;
+    add_turn(world->context, set);
+    comm_resume(comm);
+}
+
+static void ask_turn(void *owner)
+{
+    const struct comm *comm = owner;
+    struct comm *world = comm->context->world;
+    if (comm == world) {
+        add_turn(comm->context, 0);
+    } else if (comm->topology.place_of[comm->rank] == 0) {
+        coordinator_ask_turn(world->coordinator, comm->id);
+        world->active = world->asks = true;
+    }
+}
+
+static bool may_start_more(const struct comm *comm)
+{
+    return !coordinator_health(comm->coordinator, NULL) || comm->backends.started.head;
+}
+
+static bool has_turn(const void *owner)
+{
+    const struct comm *comm = owner, *world = comm->context->world;
+    if (comm->context->order.count || !coordinator_health(world->coordinator, NULL))
+        return turns_has(&comm->context->order, comm->id);
+    /* No more turns come: set by set. */
+    const struct comm *other = world->next;
+    while (other && (other->id >= comm->id || !may_start_more(other)))
+        other = other->next;
+    return !other;
+}
+
+static void use_turn(void *owner)
+{
+    struct turns *turns = &((struct comm *)owner)->context->order;
+    if (turns->count)
+        turns_use(turns);
+}
+
 static struct coordinator_output comm_output(struct comm *comm)
 {
     return (struct coordinator_output){
@@ -194,6 +251,7 @@ static struct coordinator_output comm_output(struct comm *comm)
         .closed = shutdown_is_done,
         .stalled = note_stall,
         .silent = write_silence,
+        .turn = give_turn,
         .ready = observed(comm->context) ? note_ready : NULL,
     };
 }
@@ -422,6 +480,7 @@ static hvd_code open_backends(struct comm *comm, const struct mesh_config *confi
                                       .settings = &comm->context->settings,
                                       .lookup = find_link,
                                       .owner = comm,
+                                      .turns = {ask_turn, has_turn, use_turn, comm},
                                       .rendezvous = config->rendezvous,
                                       .deadline = config->deadline,
                                       .interrupt = config->interrupt};
@@ -638,7 +697,8 @@ bool comm_is_ready(const struct comm *comm)
 {
     /* Without requests of this rank there is nothing to report or to decide until the set closes. */
     bool open = coordinator_health(comm->coordinator, NULL) == HVD_OK;
-    return (comm->active && !(open && comm_is_quiet(comm))) || backends_are_ready(&comm->backends);
+    return (comm->active && (comm->asks || !(open && comm_is_quiet(comm)))) ||
+           backends_are_ready(&comm->backends);
 }
 
 int64_t comm_deadline(const struct comm *comm)
@@ -722,7 +782,7 @@ bool comm_progress(struct comm *comm, int64_t now)
 {
     bool moved = receive_all(comm);
     if (moved || comm->active || is_flush_due(comm, now)) {
-        comm->active = comm->decides = false;
+        comm->active = comm->decides = comm->asks = false;
         if (comm->tuning)
             tuning_apply(comm);
         coordinator_flush(comm->coordinator, clock_now());

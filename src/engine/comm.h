@@ -38,6 +38,7 @@ struct comm {
     struct tuning *tuning;       /* of the first communicator at its root, while values are looked for */
     struct stall_summary stalls; /* of the present flush */
     bool active;                 /* inputs since the last flush */
+    bool asks;                   /* a process set has asked for a turn since then: of set 0 */
     bool suspended;              /* nothing to do until a request or a peer's news resumes it */
     unsigned idle_turns;         /* of progress, in a row */
     int64_t shrink_at;           /* when it returns memory, if it is still suspended then */

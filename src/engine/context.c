@@ -21,6 +21,7 @@ void context_release(struct hvd_context *context)
     pthread_mutex_destroy(&context->handles_lock);
     pthread_mutex_destroy(&context->rendezvous_lock);
     counters_fini(&context->counters);
+    turns_free(&context->order);
     free(context);
 }
 

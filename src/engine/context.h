@@ -10,6 +10,7 @@
 #include "base/types.h"
 #include "engine/overlap.h"
 #include "engine/sets.h"
+#include "engine/turns.h"
 #include "horovod.h"
 
 #include <pthread.h>
@@ -88,7 +89,8 @@ struct hvd_context {
     struct comm *shrinking;       /* suspended ones that hold memory, the longest first; under the lock */
     atomic_int claim;             /* the descriptor that holds the rank, see claim.h; or -1 */
     struct sets sets;
-    int last_set; /* the highest id given out; under the lock */
+    struct turns order; /* of this rank's process sets; under the lock */
+    int last_set;       /* the highest id given out; under the lock */
 
     atomic_uint progress_lock;          /* LOCKED or UNLOCKED, see drive.c; a futex word */
     _Atomic int64_t deadline;           /* when the progress thread wakes though nothing arrives */

@@ -77,6 +77,7 @@ void membership_reap(struct hvd_context *context)
         if (comm->remover && comm->closed && comm_is_flushed(comm)) {
             *place = comm->next_running;
             unlist(context, comm);
+            turns_drop(&context->order, comm->id);
             handle_finish(comm->remover, &(hvd_status){.code = HVD_OK});
             comm_close(comm);
         } else {

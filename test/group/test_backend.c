@@ -29,12 +29,20 @@ static struct {
 
 static atomic_int open_count, progress_calls, run_count;
 
+/* A rank's device, which carries out one collective of any group after the other, in the order of their
+ * starts: each occupies it until all members have come. Under boards_lock. */
+static struct {
+    size_t started, served;
+} devices[8]; /* by rank of the job */
+static pthread_cond_t device_is_free = PTHREAD_COND_INITIALIZER;
+
 static void want_nothing(void)
 {
     wanted.failing_rank = wanted.refusing_rank = wanted.absent_rank = wanted.unopened_rank = -1;
     wanted.hangs = false;
     wanted.delay = 0;
     progress_calls = run_count = 0;
+    memset(devices, 0, sizeof devices);
 }
 
 /* ---- the library: sums of floats over the members of a group, in threads of its own ------------------- */
@@ -91,6 +99,7 @@ static void board_leave(struct board *board)
 struct library {
     struct board *board;
     int rank;                      /* of the job */
+    bool on_device;                /* its collectives occupy the rank's device */
     struct collective_queue todo;  /* this and the next three: under boards_lock */
     struct collective *current;    /* the thread's */
     struct collective_queue ended; /* with their status */
@@ -162,6 +171,15 @@ static bool run(struct library *library, struct collective *collective, int numb
     return !library->stops && sum_up(library, collective);
 }
 
+/* Under the lock. False: this rank stops. */
+static bool wait_for_device(struct library *library)
+{
+    while (library->on_device && !library->stops &&
+           devices[library->rank].served != library->current->piece_bytes)
+        pthread_cond_wait(&device_is_free, &boards_lock);
+    return !library->stops;
+}
+
 static void *work(void *argument)
 {
     struct library *library = argument;
@@ -173,8 +191,10 @@ static void *work(void *argument)
         if (library->stops)
             break;
         library->current = collective_queue_pop(&library->todo);
-        if (!run(library, library->current, ++number))
+        if (!wait_for_device(library) || !run(library, library->current, ++number))
             break;
+        devices[library->rank].served += library->on_device;
+        pthread_cond_broadcast(&device_is_free);
         collective_queue_push(&library->ended, library->current);
         library->current = NULL;
         if (library->descriptor >= 0)
@@ -246,6 +266,18 @@ static hvd_code open_later(const struct backend_opening *opening, void **state, 
     return code;
 }
 
+static hvd_code open_on_device(const struct backend_opening *opening, void **state, int *descriptor,
+                               hvd_status *status)
+{
+    hvd_code code = open_library(opening, state, status);
+    struct library *library = *state;
+    CHECK(library, "there is no such library");
+    library->on_device = true;
+    *descriptor = library->descriptor = platform_event_create();
+    start_thread(library);
+    return code;
+}
+
 static hvd_code open_polled(const struct backend_opening *opening, void **state, int *descriptor,
                             hvd_status *status)
 {
@@ -272,6 +304,8 @@ static hvd_code start(void *state, struct collective *collective, hvd_status *st
     atomic_fetch_add(&run_count, 1);
     library->under_way++;
     pthread_mutex_lock(&boards_lock);
+    if (library->on_device)
+        collective->piece_bytes = devices[library->rank].started++;
     collective_queue_push(&library->todo, collective);
     pthread_cond_broadcast(&library->board->changed);
     pthread_mutex_unlock(&boards_lock);
@@ -312,6 +346,7 @@ static void stop_thread(struct library *library)
     bool stopped = library->stops;
     library->stops = true;
     pthread_cond_broadcast(&library->board->changed);
+    pthread_cond_broadcast(&device_is_free);
     pthread_mutex_unlock(&boards_lock);
     if (!stopped)
         pthread_join(library->thread, NULL);
@@ -397,7 +432,7 @@ static hvd_code open_blocking(const struct backend_opening *opening, void **stat
 
 static const struct backend later = ROWS("later", .open = open_later);
 static const struct backend polled = ROWS("polled", .open = open_polled);
-static const struct backend world_only = ROWS("world_only", .open = open_later, .one_order = true);
+static const struct backend on_device = ROWS("on_device", .open = open_on_device, .one_order = true);
 
 static const struct backend blocking = {.name = "blocking",
                                         .open = open_blocking,
@@ -428,9 +463,9 @@ static void with_blocking(hvd_config *config, int rank)
     config->backends = rows;
 }
 
-static void with_world_only(hvd_config *config, int rank)
+static void with_device(hvd_config *config, int rank)
 {
-    static const struct backend *const rows[] = {&world_only, &backend_host, NULL};
+    static const struct backend *const rows[] = {&on_device, &backend_host, NULL};
     (void)rank;
     config->backends = rows;
 }
@@ -538,6 +573,83 @@ static void process_sets(struct member *member)
     check_allreduce_works(member, "behind");
 }
 
+/* Sets that overlap in two ranks or more, each of them with all ranks; every rank starts in an order of its
+ * own. At the end the sets go while the others work, or the job ends with them (`removes` false). */
+static void overlapping_sets(struct member *member, bool removes)
+{
+    enum { SETS = 4 };
+    int32_t ids[SETS] = {0}, members[SETS][4] = {{0, 1, 2, 3}, {0, 1, 2}, {1, 2, 3}, {0, 2, 3}};
+    float data[SETS][ELEMENTS];
+    uint64_t random = test_seed() + (uint64_t)member->rank;
+    for (int set = 1; set < SETS; set++)
+        CHECK_OK(hvd_process_set_add(member->context, members[set], 3, &ids[set], &check_status));
+    for (int round = 0; round < 20; round++) {
+        hvd_handle *handles[SETS] = {NULL};
+        int first = random_below(&random, SETS), step = random_below(&random, 2) ? 1 : 3;
+        for (int i = 0, set = first; i < SETS; i++, set = (set + step) % SETS) {
+            if (set && member->rank == (set + 2) % 4) /* who is missing in it */
+                continue;
+            fill(data[set], ELEMENTS, member->rank + 1);
+            handles[set] = submit_sum(member, NULL, data[set], ELEMENTS, ids[set]);
+        }
+        for (int set = 0; set < SETS; set++) {
+            if (!handles[set])
+                continue;
+            finish(handles[set]);
+            check_all(data[set], ELEMENTS, set ? 10 - (set + 2) % 4 - 1 : 10);
+        }
+    }
+    for (int set = 1; removes && set < SETS; set++)
+        CHECK_OK(hvd_process_set_remove(member->context, ids[set], &check_status));
+}
+
+static void sets_that_are_removed(struct member *member)
+{
+    overlapping_sets(member, true);
+    check_allreduce_works(member, "behind");
+}
+
+static void sets_that_end_with_the_job(struct member *member)
+{
+    overlapping_sets(member, false);
+}
+
+/* The ranks leave while operations of all sets are in flight: what had begun on all of a set's ranks runs to
+ * its end, though set 0 gives no turns any more, and the rest fails. */
+static void leaving_early(struct member *member)
+{
+    enum { SETS = 3, EACH = 4 };
+    int32_t ids[SETS], members[SETS][3] = {{0, 1, 2}, {1, 2, 3}, {0, 2, 3}};
+    float data[SETS][EACH][ELEMENTS];
+    hvd_handle *handles[SETS][EACH] = {{NULL}};
+    for (int set = 0; set < SETS; set++)
+        CHECK_OK(hvd_process_set_add(member->context, members[set], 3, &ids[set], &check_status));
+    for (int i = 0; i < EACH; i++)
+        for (int at = 0; at < SETS; at++) {
+            int set = (at + member->rank) % SETS;
+            hvd_status status;
+            int64_t elements = ELEMENTS;
+            hvd_tensor tensor = tensor_of(data[set][i], HVD_FLOAT32, &elements, 1);
+            hvd_request request = request_of(HVD_ALLREDUCE, NULL, &tensor);
+            request.process_set = ids[set];
+            fill(data[set][i], ELEMENTS, 1);
+            if (member->rank != (set + 3) % 4)
+                hvd_submit(member->context, &request, &handles[set][i], &status); /* another may have left */
+        }
+    if (member->rank == 0)
+        usleep((useconds_t)(test_seed() % 7 * 200));
+    hvd_shutdown(member->context);
+    member->context = NULL;
+    for (int set = 0; set < SETS; set++)
+        for (int i = 0; i < EACH; i++) {
+            hvd_code code = handles[set][i] ? hvd_test(handles[set][i], NULL) : HVD_SHUT_DOWN;
+            CHECK(code == HVD_OK || code == HVD_SHUT_DOWN, "%s", hvd_code_name(code));
+            if (!code)
+                check_all(data[set][i], ELEMENTS, 3);
+            hvd_release(handles[set][i]);
+        }
+}
+
 TEST(the_end_comes_from_another_thread)
 {
     want_nothing();
@@ -616,14 +728,29 @@ TEST(every_process_set_has_its_own)
     assert_int_equal(open_count, 0);
 }
 
-/* Such a row can't run in two sets at once: other sets go to the next row. */
-TEST(one_order_means_set_0)
+/* A device that is occupied until all members have come: opposite orders on two ranks would never end. */
+TEST(overlapping_sets_start_in_one_order)
 {
+    static const struct group_options options = {.configure = with_device, .seconds = 100};
     want_nothing();
-    group_run_sizes(&(struct group_options){.configure = with_world_only}, 3, 3, process_sets);
-    assert_int_equal(run_count, 0);
-    group_run_sizes(&(struct group_options){.configure = with_world_only}, 2, 2, sums);
-    assert_true(run_count > 0);
+    group_run_sizes(&options, 4, 4, sets_that_are_removed);
+    int of_all_sets = run_count;
+    assert_true(of_all_sets >= 2 * 20 * (4 + 3 * 3));
+    want_nothing();
+    group_run_sizes(&options, 4, 4, sets_that_end_with_the_job);
+    want_nothing();
+    group_run_sizes(&options, 3, 3, process_sets);
+    assert_int_equal(open_count, 0);
+}
+
+TEST(no_turn_is_needed_to_leave)
+{
+    for (int turn = 0; turn < 10; turn++) {
+        want_nothing();
+        group_run(&(struct group_options){.configure = with_device, .transport = "shm", .seconds = 100}, 4,
+                  leaving_early, NULL);
+    }
+    assert_int_equal(open_count, 0);
 }
 
 /* ---- faults ------------------------------------------------------------------------------------------- */

@@ -252,6 +252,7 @@ void member_batch_done(struct virtual_rank *member, int batch)
     const struct decided *decided = &set->decided[batch];
     member->running--;
     member->running_short -= decided->is_short;
+    order_done(member, batch);
     coordinator_batch_done(member->coordinator, decided->sequence);
     for (int i = 0; i < decided->count; i++) {
         int code = set->codes[decided->first + i];
@@ -289,6 +290,16 @@ static void on_combine(void *owner, const struct signature_summary *what, uint8_
     }
 }
 
+void member_started(struct virtual_rank *member, int batch)
+{
+    struct set *set = member->set;
+    /* Nobody is done before all have started. */
+    if (++set->decided[batch].started < set->size)
+        return;
+    for (int m = 0; m < set->size; m++)
+        plan_event(&set->members[m], EVENT_DONE, set->world->scenario.execution, batch);
+}
+
 static void on_run(void *owner, const struct batch *batch)
 {
     struct virtual_rank *member = owner;
@@ -318,11 +329,12 @@ static void on_run(void *owner, const struct batch *batch)
     }
     member->running++;
     member->running_short += batch->is_short;
-    /* Nobody is done before all have started. */
-    if (++set->decided[member->batches].started == set->size) {
-        for (int m = 0; m < set->size; m++)
-            plan_event(&set->members[m], EVENT_DONE, world->scenario.execution, member->batches);
-    }
+    bool ordered = order_concerns(member, batch);
+    set->decided[member->batches].ordered = ordered;
+    if (ordered)
+        order_ask(member); /* it starts in order_look */
+    else
+        member_started(member, member->batches);
     member->batches++;
 }
 
@@ -408,6 +420,8 @@ static void on_closed(void *owner)
         violation(member->set->world, "rank %d: closed %s", member->rank,
                   member->running ? "while a batch runs" : "twice");
     member->closed = true;
+    if (!member->left) /* the program learns that the job is closed, and leaves as well */
+        member->left_at = member->set->world->now;
 }
 
 struct coordinator_output member_output(struct virtual_rank *member)
@@ -421,6 +435,7 @@ struct coordinator_output member_output(struct virtual_rank *member)
                                        .finish = on_finish,
                                        .choose = on_choose,
                                        .joined = on_joined,
+                                       .turn = order_turn,
                                        .stalled = on_stalled,
                                        .silent = on_silent,
                                        .closed = on_closed};

@@ -15,7 +15,7 @@ for file in "$work"/src/base/*.c; do
     $cc -c "$file" -o "$work/base/$(basename "$file" .c).o"
 done
 ar rc "$work/base.a" "$work"/base/*.o # a link takes from it only what the coordinator calls
-for file in "$work"/src/coordinate/*.c "$work"/simulate/*.c; do
+for file in "$work"/src/engine/turns.c "$work"/src/coordinate/*.c "$work"/simulate/*.c; do
     $cc -c "$file" -o "$work/objects/$(basename "$file" .c).o"
 done
 $cc "$work"/objects/*.o "$work/base.a" -lm -o "$work/sound"

@@ -51,6 +51,7 @@ static void draw_settings(struct scenario *s, uint64_t *random)
     uint64_t eager = random_mix(s->seed + 77);
     s->eager_threshold = thresholds[eager % 4];
     s->eager_differs = (eager >> 8 & 7) == 0;
+    s->one_order = eager >> 11 & 1;
     s->tune_percent = random_chance(random, 30) ? 1 + (int)random_below(random, 30) : 0;
     s->spread = 1 + random_below(random, 2000);
     s->delay = 1 + random_below(random, random_chance(random, 20) ? 5000 : 300);

@@ -70,6 +70,7 @@ struct scenario {
     int64_t opening;                         /* ... until a new set is connected */
     int duplicate_percent;
     int sleep_percent; /* submissions that come several stall times too late, times 100 */
+    bool one_order;    /* batches start in one order over all process sets */
     bool mute;         /* one rank never requests the last round of name 0 */
     bool finale;       /* every rank leaves when it is through */
     int leavers, cuts, losses, garbage;

@@ -222,7 +222,7 @@ void split_look(struct world *world, int rank)
     hvd_code health = coordinator_health(first->coordinator, NULL);
     if (has_closed(world, rank) || (health && health != HVD_SHUT_DOWN))
         return;
-    if (first->left && world->now > first->left_at + LOOKS_FOR_SHUTDOWN * scenario->look) {
+    if ((first->left || first->closed) && world->now > first->left_at + LOOKS_FOR_SHUTDOWN * scenario->look) {
         end_process(world, rank);
         return;
     }

@@ -123,6 +123,7 @@ static void world_init(struct world *world, uint64_t seed, const struct options 
                             .corrupt = options->corrupt,
                             .random = random_mix(seed ^ 0x5eed)};
     scenario_init(&world->scenario, seed, options->ranks);
+    order_init(world);
     world->sets[0] = set_create(world, 0, NULL, world->scenario.size);
     for (int r = 0; r < world->scenario.size; r++) {
         member_open(&world->sets[0]->members[r]);
@@ -135,6 +136,7 @@ static void world_free(struct world *world)
 {
     for (int s = 0; s <= SETS_LIMIT; s++)
         set_free(world->sets[s]);
+    order_free(world);
     queue_free(&world->queue);
     free(world->lost);
     free(world->cut_times);
@@ -245,6 +247,13 @@ static void handle(struct world *world, const struct event *event)
         handle_member(member, event);
 }
 
+/* The rank of the job to which it happened. */
+static int rank_of(const struct world *world, const struct event *event)
+{
+    bool of_member = event->kind < EVENT_LOOK && event->kind != EVENT_LEAVE;
+    return of_member ? world->sets[event->set]->members[event->rank].rank : event->rank;
+}
+
 bool world_run(uint64_t seed, const struct options *options, struct tally *tally, uint64_t *digest)
 {
     struct world world;
@@ -254,6 +263,8 @@ bool world_run(uint64_t seed, const struct options *options, struct tally *tally
     while (!world.violated && queue_pop(&world.queue, &event)) {
         world.now = event.time;
         handle(&world, &event);
+        if (event.kind != EVENT_CUT)
+            order_look(&world, rank_of(&world, &event));
         if (++events > EVENT_LIMIT)
             violation(&world, "it does not come to an end");
     }

@@ -4,6 +4,7 @@
 #define SIMULATE_WORLD_H
 
 #include "coordinate/coordinator.h"
+#include "engine/turns.h"
 #include "queue.h"
 #include "scenario.h"
 
@@ -49,6 +50,7 @@ struct virtual_rank {
     struct early *early;             /* what came before it was; the last one first */
     struct slot *slots;              /* [names] */
     struct pending join;
+    int begun;                       /* batches before this one have started, of those that wait for a turn */
     int batches;                     /* run so far: all members run the same ones in the same order */
     int running, running_short;      /* batches */
     int epoch, to_submit, to_finish; /* in this epoch */
@@ -75,6 +77,7 @@ struct decided {
     int first, count; /* in `codes` */
     int started;      /* members that run it */
     bool blocked;     /* those that run it do so for ever */
+    bool ordered;     /* it starts in the one order of all sets */
 };
 
 /* A name in a round: what has happened. */
@@ -127,6 +130,8 @@ struct world {
     int64_t now;
     struct queue queue;
     struct set *sets[SETS_LIMIT + 1]; /* by id; NULL: not there yet */
+    struct turns *turns;              /* [ranks of the job] */
+    bool *occupied;                   /* [ranks of the job] their devices */
     int cuts[8][2];                   /* ranks of the job */
     int cut_count;
     int garbage_left;
@@ -182,6 +187,18 @@ void member_submit(struct virtual_rank *member, int name);
 void member_join(struct virtual_rank *member);
 void member_batch_done(struct virtual_rank *member, int batch);
 struct coordinator_output member_output(struct virtual_rank *member);
+
+/* All members run it: what a rank of an ordered batch does at its turn. */
+void member_started(struct virtual_rank *member, int batch);
+
+/* order.c: batches that need one order over all process sets */
+void order_init(struct world *world);
+void order_free(struct world *world);
+bool order_concerns(const struct virtual_rank *member, const struct batch *batch);
+void order_ask(struct virtual_rank *member);    /* it has such a batch */
+void order_turn(void *owner, int set);          /* the coordinator's output */
+void order_look(struct world *world, int rank); /* starts what may start */
+void order_done(const struct virtual_rank *member, int batch);
 
 /* network.c */
 void network_send(void *owner, int to, const uint8_t *bytes, size_t length);

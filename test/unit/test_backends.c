@@ -90,14 +90,37 @@ static void abort_fake(void *state, const hvd_status *cause)
 static const struct backend first = FAKE("first", open_first, false),
                             second = FAKE("second", open_second, false),
                             missing = FAKE("missing", open_missing, false),
-                            of_set_0 = FAKE("of set 0", open_first, true);
+                            ordered = FAKE("ordered", open_first, true);
 
 static struct backends backends;
+
+static bool turns_open;
+static int turns_asked, turns_given, turns_used;
+
+static void ask_turn(void *owner)
+{
+    (void)owner;
+    turns_asked++;
+}
+
+static bool has_turn(const void *owner)
+{
+    (void)owner;
+    return turns_used < turns_given;
+}
+
+static void use_turn(void *owner)
+{
+    (void)owner;
+    turns_used++;
+}
 
 static void open_rows(const struct backend *const *table, int set)
 {
     static const int ranks[] = {3, 5};
     struct backend_opening opening = {.set = set, .rank = 1, .size = 2, .ranks = ranks};
+    if (turns_open)
+        opening.turns = (struct turn_source){ask_turn, has_turn, use_turn, NULL};
     fakes[0] = fakes[1] = (struct fake){.progress = BACKEND_PENDING};
     fakes[0].least = 1000;
     log_text[0] = '\0';
@@ -124,6 +147,7 @@ static void start_work(struct work *work, char letter, int row, bool apart)
 {
     *work = (struct work){.collective = {.operation = HVD_ALLREDUCE,
                                          .root = letter,
+                                         .size = 2,
                                          .apart = apart,
                                          .choice = {.backend = (uint8_t)row},
                                          .done = note_done,
@@ -145,15 +169,48 @@ TEST(test_choice)
     backends_close(&backends);
 }
 
-TEST(test_one_order_is_for_set_0)
+/* Without an order of all sets such a row is left out. */
+TEST(test_one_order_needs_turns)
 {
-    static const struct backend *const rows[] = {&of_set_0, &second, NULL};
-    for (int set = 0; set < 2; set++) {
-        open_rows(rows, set);
+    static const struct backend *const rows[] = {&ordered, &second, NULL};
+    for (int has_turns = 0; has_turns < 2; has_turns++) {
+        turns_open = has_turns;
+        open_rows(rows, 4);
         struct choice choice = backends_choose(&backends, &(struct backend_query){.bytes = 1000});
-        assert_int_equal(choice.backend, set ? 1 : 0);
+        assert_int_equal(choice.backend, has_turns ? 0 : 1);
         backends_close(&backends);
     }
+    turns_open = false;
+}
+
+/* Each collective of such a row asks for a turn at once and waits for it, with all behind it. */
+TEST(test_turns)
+{
+    static const struct backend *const rows[] = {&ordered, &second, NULL};
+    struct work works[4];
+    turns_open = true;
+    turns_asked = turns_given = turns_used = 0;
+    open_rows(rows, 4);
+    for (int i = 0; i < 4; i++)
+        start_work(&works[i], (char)('a' + i), i == 1, false);
+    assert_int_equal(turns_asked, 3);
+    assert_false(backends_progress(&backends));
+    assert_false(backends_are_ready(&backends));
+    turns_given = 1;
+    assert_true(backends_are_ready(&backends));
+    assert_true(backends_progress(&backends));
+    assert_string_equal(log_text, "0a 1b ");
+    assert_false(backends_are_ready(&backends));
+    turns_given = 3;
+    assert_true(backends_progress(&backends));
+    assert_string_equal(log_text, "0a 1b 0c 0d ");
+    assert_int_equal(turns_used, 3);
+    fakes[0].finishes = fakes[1].finishes = true;
+    while (backends_progress(&backends))
+        ;
+    assert_true(backends_idle(&backends));
+    backends_close(&backends);
+    turns_open = false;
 }
 
 /* Each row runs several; one that is apart has all rows to itself. */

@@ -130,6 +130,13 @@ static void on_run(void *owner, const struct batch *batch)
     rank->batches[rank->running++] = batch->sequence;
 }
 
+static void on_turn(void *owner, int set)
+{
+    struct rank *rank = owner;
+    size_t used = strlen(rank->log);
+    snprintf(rank->log + used, sizeof rank->log - used, "%d ", set);
+}
+
 static void on_finish(void *owner, struct pending *request, const hvd_status *status)
 {
     struct rank *rank = owner;
@@ -190,6 +197,7 @@ static void open_layout(const int *hosts, int number)
             .contribute = on_contribute,
             .combine = on_combine,
             .run = on_run,
+            .turn = on_turn,
             .finish = on_finish,
             .joined = on_joined,
             .stalled = on_stalled,
@@ -377,6 +385,40 @@ TEST(one_order_for_all)
     assert_int_equal(strlen(ranks[0].log), 4);
     for (int r = 1; r < 4; r++)
         assert_string_equal(ranks[r].log, ranks[0].log);
+}
+
+/* Turns are as the ranks' own batches: all of them see both in one order. */
+TEST(turns_have_the_order_of_decisions)
+{
+    config.fusion_threshold = 0;
+    open_ranks("2,2,1", 5);
+    for (int round = 0; round < 3; round++) {
+        coordinator_ask_turn(ranks[4].coordinator, 7);
+        submit_everywhere("a", 3);
+        coordinator_ask_turn(ranks[round].coordinator, 5);
+        coordinator_ask_turn(ranks[3].coordinator, 7);
+        run_all();
+    }
+    int letters[3] = {0};
+    for (const char *at = ranks[0].log; *at; at++)
+        letters[*at == '5' ? 0 : *at == '7' ? 1 : 2] += *at != ' ';
+    assert_int_equal(letters[0], 3);
+    assert_int_equal(letters[1], 6);
+    for (int r = 1; r < 5; r++)
+        assert_string_equal(ranks[r].log, ranks[0].log);
+}
+
+TEST(no_turn_comes_after_the_close)
+{
+    open_ranks("2,2", 4);
+    coordinator_leave(ranks[0].coordinator);
+    settle();
+    coordinator_ask_turn(ranks[3].coordinator, 7);
+    settle();
+    for (int r = 0; r < 4; r++) {
+        assert_string_equal(ranks[r].log, "");
+        assert_int_equal(ranks[r].closed, 1);
+    }
 }
 
 TEST(a_job_of_one_rank)

@@ -1,0 +1,40 @@
+/* turns.h - in which order this rank starts collectives that need one order over all process sets: those of
+ * back ends with `one_order` (backend/backend.h).
+ *
+ * The one sequence that all ranks see is that of the decisions of set 0. A collective of set 0 has its turn
+ * where it is decided. For each collective of another set the root of that set asks the root of set 0, which
+ * decides a turn; every member of the set puts it into this queue, and ranks that are no members ignore it. A
+ * collective whose turn has not come waits, and so does everything behind it in its set.
+ *
+ * Set 0 closes when a rank leaves, and gives no turn any more. What other sets have decided by then and has
+ * no turn runs after all turns, set by set in the order of their ids: every set closes then, so the next one
+ * need not wait forever (comm.c).
+ *
+ * There is no deadlock: the members of two sets start the collectives of both in one order, since each rank
+ * has the same sequence, and the first collective of the sequence that has not started waits for nothing but
+ * decisions. Under the progress lock. */
+#ifndef HVD_ENGINE_TURNS_H
+#define HVD_ENGINE_TURNS_H
+
+#include <stdbool.h>
+
+struct turns {
+    int *sets; /* ids: the turns are [first, first + count) */
+    int first, count, capacity;
+};
+
+/* Adds a turn at the end. False: out of memory. */
+bool turns_add(struct turns *turns, int set);
+
+/* Returns true if the set has the first turn. */
+bool turns_has(const struct turns *turns, int set);
+
+/* Removes the first turn. */
+void turns_use(struct turns *turns);
+
+/* Removes all turns of a set that has ended on this rank. */
+void turns_drop(struct turns *turns, int set);
+
+void turns_free(struct turns *turns);
+
+#endif
