@@ -6,6 +6,7 @@
 #include "base/platform.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "net/dial.h"
 #include "net/socket.h"
 
 #include <dlfcn.h>
@@ -22,6 +23,7 @@
 #define CREDENTIAL_LIMIT 8192                /* with the NUL */
 #define CREDENTIAL_TIME  (60 * CLOCK_SECOND) /* below the 300 s after which MUNGE takes it for expired */
 #define SOURCES          8                   /* addresses that are tried */
+#define PATIENCE         (10 * CLOCK_SECOND) /* with the last of them, if the deadline is later */
 #define PAUSE_MS         50                  /* when there are no descriptors to accept with */
 
 /* name, what it returns, parameters */
@@ -205,78 +207,94 @@ static hvd_code decode(const char *credential, char text[PMI_VALUE_LIMIT], hvd_s
 
 /* One address of rank 0's host. */
 struct source {
-    int fd; /* -1: over */
+    struct candidate candidate;
+    const struct addrinfo *address;
     size_t length;
     char credential[CREDENTIAL_LIMIT];
 };
 
-/* True when all has come that the other end sends before it closes the connection. */
-static bool receive(struct source *source)
+struct fetch {
+    struct dial dial;
+    char *text;
+    hvd_status refusal; /* HVD_OK: no credential was received */
+    struct source sources[SOURCES];
+};
+
+static hvd_code begin(struct candidate *candidate, hvd_status *fault)
 {
+    struct source *source = (struct source *)candidate;
+    candidate->socket.fd = socket_connect(source->address);
+    return candidate->socket.fd < 0 ? status_set_errno(fault, errno, "can't connect") : HVD_IN_PROGRESS;
+}
+
+/* The other end sends the credential and closes the connection. */
+static hvd_code advance(struct candidate *candidate, hvd_status *fault)
+{
+    struct source *source = (struct source *)candidate;
     size_t room = sizeof source->credential - 1 - source->length;
-    ssize_t got = room ? recv(source->fd, source->credential + source->length, room, MSG_DONTWAIT) : 0;
+    int fd = candidate->socket.fd, error = candidate->connected ? 0 : socket_error(fd);
+    if (error)
+        return status_set_errno(fault, error, "can't connect");
+    candidate->connected = true;
+    ssize_t got = room ? recv(fd, source->credential + source->length, room, MSG_DONTWAIT) : 0;
     if (got > 0)
         source->length += (size_t)got;
     if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR)))
-        return false;
-    socket_close(&source->fd);
+        return HVD_IN_PROGRESS;
     source->credential[source->length] = '\0';
-    return got == 0 && room && source->length;
+    if (got == 0 && room && source->length)
+        return decode(source->credential, ((struct fetch *)candidate->dial)->text, fault);
+    return status_set(fault, HVD_PEER_LOST, "it sends no credential");
 }
 
-/* Side by side: an address may swallow packets, or lead to something else. */
-static bool receive_from_any(struct source *sources, int count, char text[PMI_VALUE_LIMIT], int64_t deadline,
-                             const struct interrupt *interrupt, hvd_status *status)
+static short events(const struct candidate *candidate)
 {
-    struct pollfd polled[SOURCES];
-    for (;;) {
-        int open = 0;
-        for (int i = 0; i < count; i++) {
-            polled[i] = (struct pollfd){.fd = sources[i].fd, .events = POLLIN};
-            open += sources[i].fd >= 0;
-        }
-        if (!open || clock_now() >= deadline || interrupt_is_set(interrupt))
-            return false;
-        poll(polled, (nfds_t)count, socket_poll_timeout(interrupt_slice(interrupt, deadline)));
-        for (int i = 0; i < count; i++)
-            if (polled[i].fd >= 0 && polled[i].revents && receive(&sources[i]) &&
-                decode(sources[i].credential, text, status) == HVD_OK)
-                return true;
-    }
+    return candidate->connected ? POLLIN : POLLOUT;
 }
 
-static int connect_to_all(const struct addrinfo *found, struct source *sources)
+static void end(struct candidate *candidate, const hvd_status *fault)
 {
-    int count = 0;
-    for (const struct addrinfo *at = found; at && count < SOURCES; at = at->ai_next) {
-        sources[count].length = 0;
-        sources[count++].fd = socket_connect(at);
-    }
-    return count;
+    struct fetch *fetch = (struct fetch *)candidate->dial;
+    if (fault && fault->code == HVD_REFUSED)
+        status_copy(&fetch->refusal, fault);
+}
+
+static hvd_code fetch_from_any(struct fetch *fetch, const struct addrinfo *found, int64_t deadline,
+                               const struct interrupt *interrupt, hvd_status *status)
+{
+    static const struct dial_operations operations = {
+        .begin = begin, .advance = advance, .events = events, .end = end};
+    int poller = platform_poller_create(), count = 0;
+    if (poller < 0)
+        return status_set_errno(status, errno, "can't make a descriptor to fetch a credential");
+    for (; found && count < SOURCES; found = found->ai_next)
+        fetch->sources[count++].address = found;
+    dial_init(&fetch->dial, &operations, poller, fetch->sources, sizeof *fetch->sources, count);
+    hvd_code code = dial_run(&fetch->dial, PATIENCE, deadline, interrupt, status);
+    dial_end(&fetch->dial);
+    socket_close(&poller);
+    return code;
 }
 
 hvd_code munge_fetch(const char *address, char text[PMI_VALUE_LIMIT], int64_t deadline,
                      const struct interrupt *interrupt, hvd_status *status)
 {
     struct addrinfo *found = NULL;
-    hvd_code code = find(status);
-    if (!code)
-        code = socket_resolve(address, &found, status);
-    if (code)
-        return code;
-    struct source *sources = malloc(SOURCES * sizeof *sources);
-    int count = sources ? connect_to_all(found, sources) : 0;
+    TRY(find(status));
+    TRY(socket_resolve(address, &found, status));
+    struct fetch *fetch = calloc(1, sizeof *fetch);
+    hvd_code code = HVD_OK;
+    if (fetch) {
+        fetch->text = text;
+        code = fetch_from_any(fetch, found, deadline, interrupt, status);
+    } else {
+        code = status_no_memory(status);
+    }
+    if (code == HVD_PEER_LOST || code == HVD_INTERRUPTED)
+        code = fetch->refusal.code ? status_copy(status, &fetch->refusal)
+                                   : status_set(status, clock_now() < deadline ? HVD_REFUSED : HVD_TIMED_OUT,
+                                                "%s serves no credential", address);
     freeaddrinfo(found);
-    if (!sources)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
-    hvd_status problem = {.code = HVD_OK};
-    bool received = receive_from_any(sources, count, text, deadline, interrupt, &problem);
-    for (int i = 0; i < count; i++)
-        socket_close(&sources[i].fd);
-    free(sources);
-    if (received)
-        return HVD_OK;
-    return problem.code ? status_copy(status, &problem)
-                        : status_set(status, clock_now() < deadline ? HVD_REFUSED : HVD_TIMED_OUT,
-                                     "%s serves no credential", address);
+    free(fetch);
+    return code;
 }

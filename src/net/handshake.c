@@ -16,9 +16,6 @@
 #define LABEL_ACCEPTS   "horovod accepts  "
 #define LABEL_INITIATES "horovod initiates"
 #define LABEL_ENCRYPTS  "horovod encrypts "
-#define LONGEST_QUEUE   (CLOCK_SECOND / 2) /* in the kernel, for a connection */
-#define LONGEST_PAUSE   (CLOCK_SECOND / 20)
-#define SHORTEST_PAUSE  (CLOCK_SECOND / 200)
 
 enum verdict {
     VERDICT_OK,
@@ -44,29 +41,6 @@ static const char *const verdict_texts[VERDICT_COUNT] = {
     "one end encrypts and the other one does not; set HOROVOD_ENCRYPTION alike for all ranks",
     "it can't encrypt, since OpenSSL 1.1.1 or later (libssl.so.3) is not installed there",
 };
-
-/* ---- limits ------------------------------------------------------------------------------------------- */
-
-static int64_t grace_of(int listener)
-{
-    unsigned waiting, limit;
-    if (!socket_backlog(listener, &waiting, &limit) || !waiting)
-        return UNAUTHENTICATED_GRACE;
-    if (waiting >= limit / 2) /* soon the kernel turns connections away */
-        return UNAUTHENTICATED_SHORTEST_GRACE;
-    int64_t grace = clock_earlier(UNAUTHENTICATED_GRACE, LONGEST_QUEUE * UNAUTHENTICATED_LIMIT / waiting);
-    return grace > UNAUTHENTICATED_SHORTEST_GRACE ? grace : UNAUTHENTICATED_SHORTEST_GRACE;
-}
-
-/* More may come to wait meanwhile, hence the longest pause; and the shortest, so that each drops several. */
-int64_t handshake_wait_for_room(int listener, int64_t since, bool is_silent)
-{
-    int64_t now = clock_now(), due = since + (is_silent ? grace_of(listener) : UNAUTHENTICATED_GRACE);
-    if (now >= due)
-        return 0;
-    due = clock_earlier(due, now + LONGEST_PAUSE);
-    return due > now + SHORTEST_PAUSE ? due : now + SHORTEST_PAUSE;
-}
 
 /* ---- messages ---------------------------------------------------------------------------------------- */
 

@@ -20,19 +20,6 @@
 
 #include <stdbool.h>
 
-/* Limits of an acceptor for unauthenticated connections: so many at once, for so long; one that is younger
- * than the grace is not dropped in favour of a newer one. Who has sent no hello yet goes first, and the more
- * wait for that, the shorter its grace, down to the shortest one, so that the newest waits half a second,
- * however many came before it. An initiator that is dropped then tries again. */
-#define UNAUTHENTICATED_LIMIT          256
-#define UNAUTHENTICATED_TIME           (10 * CLOCK_SECOND)
-#define UNAUTHENTICATED_GRACE          (CLOCK_SECOND / 2)
-#define UNAUTHENTICATED_SHORTEST_GRACE (CLOCK_SECOND / 50)
-
-/* What an acceptor at this limit does with the next connection of the listener. 0: takes it, and drops the
- * oldest silent one, or else the oldest, accepted at `since`; else lets it wait until then. */
-int64_t handshake_wait_for_room(int listener, int64_t since, bool is_silent);
-
 #define HANDSHAKE_MESSAGE_LIMIT 512
 #define HANDSHAKE_JOB_LIMIT     192
 #define HANDSHAKE_WHO_LIMIT     160
@@ -90,13 +77,6 @@ short handshake_events(const struct handshake *handshake);
 
 /* Frees what the handshake still holds; a zeroed one is fine. */
 void handshake_end(struct handshake *handshake);
-
-/* Blocks: connects to the first of "host:port,[::1]:port,..." that completes the handshake as a rendezvous,
- * and tries again until the deadline; then descriptor and TLS of the stream are set. `who`: for texts.
- * HVD_TIMED_OUT, HVD_REFUSED or HVD_INTERRUPTED with the outcome at each address. */
-hvd_code handshake_connect(const char *addresses, const char *secret, bool encrypted, const char *who,
-                           int64_t deadline, const struct interrupt *interrupt, struct stream *stream,
-                           hvd_status *status);
 
 /* Takes one whole message, header included, and prepares the answer; handshake_advance's inner half. */
 hvd_code handshake_take(struct handshake *handshake, const uint8_t *message, size_t length,

@@ -2,6 +2,7 @@
 #include "net/socket.h"
 
 #include "base/clock.h"
+#include "base/platform.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -229,6 +230,34 @@ bool socket_wait(int fd, short events, int64_t deadline)
         if (count == 0 && clock_now() >= deadline)
             return false;
     }
+}
+
+/* ---- polled ------------------------------------------------------------------------------------------- */
+
+bool polled_watch(struct polled *polled, int poller, short events, void *tag)
+{
+    unsigned what = (events & POLLIN ? POLLER_READ : 0) | (events & POLLOUT ? POLLER_WRITE : 0);
+    bool known = polled->poller == poller;
+    if (polled->fd < 0 || (known && polled->events == events))
+        return true;
+    polled->poller = poller;
+    polled->events = events;
+    return known ? platform_poller_change(poller, polled->fd, what, tag)
+                 : platform_poller_add(poller, polled->fd, what, tag);
+}
+
+/* Explicitly, since a child of fork() may have inherited the descriptor. */
+void polled_unwatch(struct polled *polled)
+{
+    if (polled->poller >= 0 && polled->fd >= 0)
+        platform_poller_remove(polled->poller, polled->fd);
+    polled->poller = -1;
+}
+
+void polled_close(struct polled *polled)
+{
+    polled_unwatch(polled);
+    socket_close(&polled->fd);
 }
 
 /* ---- stream ---------------------------------------------------------------------------------------- */

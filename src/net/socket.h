@@ -42,6 +42,20 @@ bool socket_wait(int fd, short events, int64_t deadline);
 
 void socket_close(int *fd); /* -1 is fine, and what it becomes */
 
+/* A descriptor that a poller reports. */
+struct polled {
+    int fd;       /* -1: none */
+    int poller;   /* -1: none reports it */
+    short events; /* POLLIN, POLLOUT */
+};
+#define POLLED_NONE ((struct polled){-1, -1, 0})
+
+/* From here on the poller reports `tag` when one of the events is there. False: errno. Without a descriptor
+ * it does nothing. */
+bool polled_watch(struct polled *polled, int poller, short events, void *tag);
+void polled_unwatch(struct polled *polled);
+void polled_close(struct polled *polled);
+
 /* ---- stream ----------------------------------------------------------------------------------------------
  * Framed messages over a socket or a link that never blocks: reads and writes continue where they
  * stopped. A frame is a length (u32), then so many bytes. One thread at a time. */

@@ -1,7 +1,6 @@
 /* connection.c - answers the questions of one client, and those that wait for what it stores. */
 #include "rendezvous/connection.h"
 
-#include "base/clock.h"
 #include "base/status.h"
 
 #include <stdlib.h>
@@ -15,7 +14,6 @@ struct connection *connection_create(int fd, const char *secret)
     if (!connection)
         return NULL;
     connection->stream = (struct stream){.io = &stream_socket, .fd = fd};
-    connection->since = clock_now();
     handshake_accept(&connection->handshake, secret, &expected, socket_peer_text(fd, who));
     return connection;
 }
@@ -25,7 +23,8 @@ static bool is_over(const struct connection *connection)
     return !connection->epoch || connection->number < connection->epoch->number;
 }
 
-void connection_link(struct connection **first, struct connection *connection)
+/* Into a ring, by its first and oldest one; NULL: empty. */
+static void link_waiting(struct connection **first, struct connection *connection)
 {
     struct connection *next = *first ? *first : connection;
     struct connection *last = *first ? next->previous : connection;
@@ -35,7 +34,7 @@ void connection_link(struct connection **first, struct connection *connection)
     *first = next;
 }
 
-void connection_unlink(struct connection **first, struct connection *connection)
+static void unlink_waiting(struct connection **first, struct connection *connection)
 {
     struct connection *next = connection->next;
     connection->previous->next = next;
@@ -49,13 +48,13 @@ static bool start_waiting(struct connection *connection)
 {
     const char *key = connection->question.key;
     if (connection->question.kind == QUESTION_WATCH) {
-        connection_link(&connection->epoch->watching, connection);
+        link_waiting(&connection->epoch->watching, connection);
         return connection->waiting = true;
     }
     void **place = map_place(&connection->epoch->waiting, key, strlen(key), connection);
     struct connection *first = place && *place != connection ? *place : NULL;
     if (place)
-        connection_link(&first, connection);
+        link_waiting(&first, connection);
     return connection->waiting = place;
 }
 
@@ -67,11 +66,11 @@ static void stop_waiting(struct connection *connection)
         return;
     connection->waiting = false;
     if (connection->question.kind == QUESTION_WATCH) {
-        connection_unlink(&connection->epoch->watching, connection);
+        unlink_waiting(&connection->epoch->watching, connection);
         return;
     }
     struct connection *first = map_remove(&connection->epoch->waiting, key, strlen(key));
-    connection_unlink(&first, connection);
+    unlink_waiting(&first, connection);
     if (first)
         map_put(&connection->epoch->waiting, first->question.key, strlen(key), first);
 }
@@ -168,7 +167,7 @@ static void answer_watching(struct epoch *epoch, const char *key, struct store *
         next = each->next;
         if (each->number != epoch->number ||
             strncmp(key, each->question.key, strlen(each->question.key)) != 0) {
-            connection_link(&epoch->watching, each);
+            link_waiting(&epoch->watching, each);
             continue;
         }
         store->visits++;

@@ -3,6 +3,7 @@
 #ifndef HVD_RENDEZVOUS_CONNECTION_H
 #define HVD_RENDEZVOUS_CONNECTION_H
 
+#include "net/admission.h"
 #include "net/handshake.h"
 #include "net/socket.h"
 #include "rendezvous/protocol.h"
@@ -10,11 +11,11 @@
 
 struct connection {
     struct stream stream;
-    int64_t since; /* accepted at */
+    struct newcomer newcomer; /* of the server, until `proven` */
     bool proven;
     bool waiting;                       /* for a key that is not there yet, or a put that it watches for */
     int index;                          /* the server's: in its list */
-    struct connection *next, *previous; /* one ring: of those without proof, or that wait for the same key */
+    struct connection *next, *previous; /* a ring of those that wait for the same key or watch one epoch */
     struct epoch *epoch;                /* the newest of the job that it has entered; NULL before */
     uint32_t number;                    /* of the epoch that it has entered */
     bool ranked, member;                /* as a rank; counted in epoch->members */
@@ -35,9 +36,5 @@ hvd_code connection_advance(struct connection *connection, struct store *store, 
  * answers the connections that wait for the key. OUTCOME_OVER: a newer epoch has begun, *newest. */
 enum outcome connections_publish(struct store *store, const char *job, uint32_t number, const char *key,
                                  const struct store_value *value, uint32_t *newest);
-
-/* A ring, by its first and oldest one; NULL: empty. */
-void connection_link(struct connection **first, struct connection *connection);
-void connection_unlink(struct connection **first, struct connection *connection);
 
 #endif

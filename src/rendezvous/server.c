@@ -1,6 +1,5 @@
-/* server.c - the key-value store's server: one thread, which waits for all connections. What it does for an
- * event does not grow with their number. Unauthenticated ones are bounded in number and time, so a flood or a
- * stalled one costs little. */
+/* server.c - the key-value store's server: one thread, which waits for all connections. Its work for an event
+ * does not grow with their number. Unauthenticated ones are bounded in number and time (net/admission.h). */
 #include "rendezvous/server.h"
 
 #include "base/clock.h"
@@ -14,19 +13,19 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define CONNECTION_LIMIT 16384
-#define PAUSE            (CLOCK_SECOND / 10)
 #define NEWS             64
 
 struct hvd_rendezvous {
     char *secret;
     int port, stop, poller;
-    int listeners[ADDRESSES_LIMIT]; /* -1: none */
+    struct admission admission; /* the thread's own, except in a child of fork() */
     pthread_t thread;
     bool forked; /* this is a child's copy: no thread, no descriptors */
     struct atfork_handler watch;
@@ -35,11 +34,6 @@ struct hvd_rendezvous {
     atomic_size_t entries, visits; /* of it, for rendezvous_entries and rendezvous_visits */
     struct connection **connections;
     int count, capacity;
-    struct connection *oldest; /* of the ring of unauthenticated ones */
-    int unauthenticated;
-    bool arrivals;        /* listeners may have new connections */
-    int64_t paused_until; /* which are not accepted before; 0: they are */
-    struct rate_limit rate_limit;
 };
 
 /* ---- connections -------------------------------------------------------------------------------------- */
@@ -47,27 +41,10 @@ struct hvd_rendezvous {
 /* The list changes under atfork_lock only, so that a child of fork() finds it whole and closes what is in it.
  */
 
-static void log_fault(struct hvd_rendezvous *server, const char *text)
-{
-    int held;
-    if (rate_limit_allows(&server->rate_limit, &held))
-        log_warning(-1, "rendezvous at port %d: %s%s", server->port, text,
-                    held ? " (and more before it)" : "");
-}
-
-static void end_unauthenticated(struct hvd_rendezvous *server, struct connection *connection)
-{
-    connection_unlink(&server->oldest, connection);
-    server->unauthenticated--;
-}
-
 /* Out of the poller first: a child of fork() may still have the socket open. */
-static void drop(struct hvd_rendezvous *server, struct connection *connection)
+static void release(struct hvd_rendezvous *server, struct connection *connection)
 {
     struct connection *last = server->connections[server->count - 1];
-    if (!connection->proven)
-        end_unauthenticated(server, connection);
-    server->paused_until = 0;
     atfork_lock();
     platform_poller_remove(server->poller, connection->stream.fd);
     last->index = connection->index;
@@ -75,6 +52,14 @@ static void drop(struct hvd_rendezvous *server, struct connection *connection)
     server->count--;
     connection_free(connection, &server->store);
     atfork_unlock();
+}
+
+static void drop(struct hvd_rendezvous *server, struct connection *connection)
+{
+    if (!connection->proven)
+        admission_remove(&server->admission, &connection->newcomer);
+    release(server, connection);
+    admission_resume(&server->admission);
 }
 
 static bool make_room(struct hvd_rendezvous *server)
@@ -93,83 +78,47 @@ static bool make_room(struct hvd_rendezvous *server)
     return connections;
 }
 
-static struct connection *find_dispensable(const struct hvd_rendezvous *server)
+static bool has_room(void *owner)
 {
-    struct connection *each = server->oldest;
-    do
-        if (handshake_is_silent(&each->handshake))
-            return each;
-    while ((each = each->next) != server->oldest);
-    return each;
+    struct hvd_rendezvous *server = owner;
+    return server->count < CONNECTION_LIMIT && make_room(server);
 }
 
-/* 0: for the next connection there is room; else until when it has to wait. */
-static int64_t wait_for_room(struct hvd_rendezvous *server, int listener)
+static int accept_client(int listener, int kind, char from[SOCKET_TEXT])
 {
-    if (server->unauthenticated >= UNAUTHENTICATED_LIMIT) {
-        struct connection *connection = find_dispensable(server);
-        bool is_silent = handshake_is_silent(&connection->handshake);
-        int64_t until = handshake_wait_for_room(listener, connection->since, is_silent);
-        if (until)
-            return until;
-        log_fault(server, "too many connections without a handshake; dropping the oldest");
-        drop(server, connection);
-    }
-    return server->count < CONNECTION_LIMIT && make_room(server) ? 0 : clock_now() + PAUSE;
+    (void)kind;
+    *from = '\0'; /* connection_create finds it */
+    return socket_accept(listener);
 }
 
-/* 0, or an errno value. */
-static int accept_one(struct hvd_rendezvous *server, int listener)
+static bool take_client(void *owner, int fd, int kind, const char *from)
 {
-    int fd = socket_accept(listener);
-    if (fd < 0)
-        return errno;
+    struct hvd_rendezvous *server = owner;
     struct connection *connection = connection_create(fd, server->secret);
+    (void)kind;
+    (void)from;
     if (!connection ||
         !platform_poller_add(server->poller, fd, POLLER_READ | POLLER_WRITE | POLLER_EDGE, connection)) {
         if (connection)
             connection_free(connection, &server->store);
         else
             close(fd);
-        return ENOMEM;
+        return false;
     }
     socket_send_at_once(fd);
     connection->index = server->count++;
     server->connections[connection->index] = connection;
-    connection_link(&server->oldest, connection);
-    server->unauthenticated++;
-    return 0;
+    admission_add(&server->admission, &connection->newcomer, &connection->handshake);
+    return true;
 }
 
-/* True when there is no more to accept. */
-static bool accept_all(struct hvd_rendezvous *server, int listener)
+static void drop_newcomer(void *owner, struct newcomer *newcomer)
 {
-    int64_t until;
-    while (!(until = wait_for_room(server, listener))) {
-        atfork_lock();
-        int error = accept_one(server, listener);
-        atfork_unlock();
-        if (error == EAGAIN)
-            return true;
-        if (error && error != ECONNABORTED && error != EINTR) {
-            until = clock_now() + PAUSE; /* out of descriptors or memory */
-            break;
-        }
-    }
-    server->paused_until = until; /* or until a connection makes room */
-    return false;
+    release(owner, (struct connection *)((char *)newcomer - offsetof(struct connection, newcomer)));
 }
 
-static void accept_arrivals(struct hvd_rendezvous *server)
-{
-    bool all = true;
-    if (!server->arrivals || clock_now() < server->paused_until)
-        return;
-    server->paused_until = 0;
-    for (int i = 0; i < ADDRESSES_LIMIT && all; i++)
-        all = server->listeners[i] < 0 || accept_all(server, server->listeners[i]);
-    server->arrivals = !all;
-}
+static const struct admission_operations admission_operations = {
+    .accept = accept_client, .take = take_client, .drop = drop_newcomer, .has_room = has_room};
 
 static void advance(struct hvd_rendezvous *server, struct connection *connection)
 {
@@ -177,33 +126,17 @@ static void advance(struct hvd_rendezvous *server, struct connection *connection
     bool was_proven = connection->proven;
     hvd_code code = connection_advance(connection, &server->store, &status);
     if (!was_proven && connection->proven) {
-        end_unauthenticated(server, connection);
-        server->paused_until = 0;
+        admission_remove(&server->admission, &connection->newcomer);
         code = connection_advance(connection, &server->store, &status);
     }
     if (code) {
         if (status.text[0])
-            log_fault(server, status.text);
+            admission_log(&server->admission, status.text);
         drop(server, connection);
     }
 }
 
 /* ---- the thread --------------------------------------------------------------------------------------- */
-
-static void drop_late_unauthenticated(struct hvd_rendezvous *server)
-{
-    int64_t now = clock_now();
-    while (server->oldest && now - server->oldest->since >= UNAUTHENTICATED_TIME) {
-        log_fault(server, "a connection did not finish its handshake in time");
-        drop(server, server->oldest);
-    }
-}
-
-static int64_t next_deadline(const struct hvd_rendezvous *server)
-{
-    int64_t deadline = server->oldest ? server->oldest->since + UNAUTHENTICATED_TIME : CLOCK_NEVER;
-    return server->arrivals ? clock_earlier(server->paused_until, deadline) : deadline;
-}
 
 /* Edge-triggered: each connection is advanced as far as it goes. Only the one that has news is dropped while
  * others have some. */
@@ -211,20 +144,24 @@ static void *serve(void *argument)
 {
     struct hvd_rendezvous *server = argument;
     struct poller_news news[NEWS];
+    int64_t next = CLOCK_NEVER;
     for (bool stopped = false; !stopped;) {
-        platform_poller_wait(server->poller, -1, next_deadline(server));
+        hvd_status fault;
+        bool arrived = false;
+        platform_poller_wait(server->poller, -1, next);
         pthread_mutex_lock(&server->lock);
         int count = platform_poller_take(server->poller, news, NEWS);
         for (int i = 0; i < count; i++) {
             if (news[i].tag == &server->stop)
                 stopped = true;
-            else if (news[i].tag == &server->listeners)
-                server->arrivals = true;
+            else if (news[i].tag == &server->admission)
+                arrived = true;
             else
                 advance(server, news[i].tag);
         }
-        drop_late_unauthenticated(server);
-        accept_arrivals(server);
+        if (arrived && admission_accept(&server->admission, &fault))
+            admission_log(&server->admission, fault.text);
+        next = admission_keep_time(&server->admission);
         atomic_store(&server->entries, server->store.entries);
         atomic_store(&server->visits, server->store.visits);
         pthread_mutex_unlock(&server->lock);
@@ -238,8 +175,7 @@ static void close_all(struct hvd_rendezvous *server)
 {
     while (server->count)
         drop(server, server->connections[server->count - 1]);
-    for (int i = 0; i < ADDRESSES_LIMIT; i++)
-        socket_close(&server->listeners[i]);
+    admission_abandon(&server->admission);
     socket_close(&server->stop);
     socket_close(&server->poller);
 }
@@ -250,8 +186,7 @@ static void close_in_child(void *owner)
     struct hvd_rendezvous *server = owner;
     for (int i = 0; i < server->count; i++)
         close(server->connections[i]->stream.fd);
-    for (int i = 0; i < ADDRESSES_LIMIT; i++)
-        socket_close(&server->listeners[i]);
+    admission_abandon(&server->admission);
     socket_close(&server->stop);
     socket_close(&server->poller);
     server->forked = true;
@@ -272,12 +207,29 @@ static void server_free(struct hvd_rendezvous *server)
 static hvd_code start_thread(struct hvd_rendezvous *server, hvd_status *status)
 {
     bool added = platform_poller_add(server->poller, server->stop, POLLER_READ, &server->stop);
-    for (int i = 0; i < ADDRESSES_LIMIT && added; i++)
-        added =
-            server->listeners[i] < 0 || platform_poller_add(server->poller, server->listeners[i],
-                                                            POLLER_READ | POLLER_EDGE, &server->listeners);
     int error = !added ? errno : thread_start(&server->thread, serve, server);
     return error ? status_set_errno(status, error, "can't start the rendezvous' thread") : HVD_OK;
+}
+
+static hvd_code listen_at(struct hvd_rendezvous *server, const struct addresses *where, const char *ports,
+                          hvd_status *status)
+{
+    int listeners[ADDRESSES_LIMIT], count = where->count ? where->count : 1;
+    TRY(addresses_listen(where, ports, listeners, &server->port, status));
+    hvd_code code = HVD_OK;
+    server->admission = (struct admission){.operations = &admission_operations,
+                                           .owner = server,
+                                           .poller = server->poller,
+                                           .tag = &server->admission,
+                                           .rank = -1};
+    snprintf(server->admission.name, sizeof server->admission.name, "rendezvous at port %d: ", server->port);
+    for (int i = 0; i < count; i++) {
+        if (code)
+            socket_close(&listeners[i]);
+        else
+            code = admission_listen(&server->admission, listeners[i], 0, status);
+    }
+    return code;
 }
 
 /* "10.0.0.7,[fd00::7]:20000-20099" and the like, which is cut into pieces. */
@@ -310,19 +262,17 @@ hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rende
         return code;
     struct hvd_rendezvous *server = calloc(1, sizeof *server);
     if (!server)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the rendezvous");
+        return status_no_memory(status);
     pthread_mutex_init(&server->lock, NULL);
-    for (int i = 0; i < ADDRESSES_LIMIT; i++)
-        server->listeners[i] = -1;
     server->stop = platform_event_create();
     server->poller = platform_poller_create();
     server->secret = strdup(secret);
     if (server->stop < 0 || server->poller < 0)
         code = status_set_errno(status, errno, "can't make an event descriptor for the rendezvous");
     else if (!server->secret || !make_room(server))
-        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the rendezvous");
+        code = status_no_memory(status);
     if (!code)
-        code = addresses_listen(&where, ports, server->listeners, &server->port, status);
+        code = listen_at(server, &where, ports, status);
     if (!code)
         code = start_thread(server, status);
     if (code) {
@@ -339,7 +289,7 @@ hvd_code rendezvous_connect_to(const hvd_rendezvous *server, int64_t deadline,
                                struct rendezvous_client **client, hvd_status *status)
 {
     char host[SOCKET_TEXT], address[SOCKET_TEXT + 16];
-    if (!socket_local_address(server->listeners[0], host))
+    if (!socket_local_address(server->admission.listeners[0].fd, host))
         return status_set_errno(status, errno, "the address of the rendezvous can't be found");
     snprintf(address, sizeof address, "[%s]:%d", host, server->port);
     return rendezvous_connect(address, server->secret, false, deadline, NULL, client, status);

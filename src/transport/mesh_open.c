@@ -41,7 +41,7 @@ static hvd_code listen_at(struct mesh *hub, const struct mesh_config *config, in
         if (code)
             socket_close(&listeners.fds[i]);
         else
-            code = acceptor_listen(hub->acceptor, row, listeners.fds[i], status);
+            code = admission_listen(&hub->acceptor->admission, listeners.fds[i], row, status);
     }
     if (!code && listeners.count && !(mine->addresses[row] = strdup(listeners.addresses)))
         code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");

@@ -1,4 +1,4 @@
-/* test_acceptor.c - the acceptor of a hub without its mesh: how many unauthenticated connections it bears and
+/* test_connect.c - the acceptor of a hub without its mesh: how many unauthenticated connections it bears and
  * for how long, that it reads before it drops, and where authenticated ones wait. */
 #include "base/clock.h"
 #include "base/platform.h"
@@ -36,7 +36,7 @@ static void bench_open(struct bench *bench)
     ASSERT_OK(connector_create(&bench->hub, &bench->hub.connector, &check_status));
     acceptor_init(&bench->acceptor, &bench->hub, bench->hub.connector->poller);
     assert_true((listener = socket_listen("127.0.0.1", &bench->port)) >= 0);
-    ASSERT_OK(acceptor_listen(&bench->acceptor, TCP, listener, &check_status));
+    ASSERT_OK(admission_listen(&bench->acceptor.admission, listener, TCP, &check_status));
 }
 
 static void bench_close(struct bench *bench)
@@ -64,11 +64,18 @@ static bool is_dropped(int fd)
     return recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
 }
 
-/* As if they had come in so much earlier. */
-static void age(struct attempt *attempts, int64_t time)
+/* As if they had arrived that much earlier: those that have not authenticated, or those that have. */
+static void age_newcomers(struct bench *bench, int64_t time)
 {
-    for (; attempts; attempts = attempts->next)
-        attempts->since -= time;
+    struct newcomer *each = bench->acceptor.admission.oldest;
+    for (int i = 0; i < bench->acceptor.admission.count; i++, each = each->next)
+        each->since -= time;
+}
+
+static void age_authenticated(struct bench *bench, int64_t time)
+{
+    for (struct attempt *each = bench->acceptor.authenticated; each; each = each->next)
+        each->since -= time;
 }
 
 TEST(test_idle_costs_nothing)
@@ -93,14 +100,14 @@ TEST(test_flood_is_bounded)
         fds[i] = dial(&bench);
         turn(&bench);
     }
-    assert_int_equal(bench.acceptor.count, UNAUTHENTICATED_LIMIT);
-    assert_true(bench.acceptor.paused_until && bench.hub.connector->next != CLOCK_NEVER);
+    assert_int_equal(bench.acceptor.admission.count, UNAUTHENTICATED_LIMIT);
+    assert_true(bench.acceptor.admission.paused_until && bench.hub.connector->next != CLOCK_NEVER);
     assert_false(is_dropped(fds[0]));
-    age(bench.acceptor.attempts, UNAUTHENTICATED_GRACE);
-    bench.acceptor.paused_until = 1;
+    age_newcomers(&bench, UNAUTHENTICATED_GRACE);
+    bench.acceptor.admission.paused_until = 1;
     turn(&bench); /* the pause is over */
     turn(&bench);
-    assert_int_equal(bench.acceptor.count, UNAUTHENTICATED_LIMIT);
+    assert_int_equal(bench.acceptor.admission.count, UNAUTHENTICATED_LIMIT);
     for (int i = 0; i < UNAUTHENTICATED_LIMIT + MORE; i++) {
         dropped += is_dropped(fds[i]);
         assert_true(is_dropped(fds[i]) == (i < MORE));
@@ -138,7 +145,7 @@ static void check_that_a_rank_gets_in(const struct target *target)
         assert_true(clock_now() < end);
     }
     assert_null(bench->acceptor.authenticated->next);
-    age(bench->acceptor.authenticated, 30 * CLOCK_SECOND);
+    age_authenticated(bench, 30 * CLOCK_SECOND);
     turn(bench);
     close(fd);
 }
@@ -166,7 +173,7 @@ TEST(test_replay_is_turned_away)
     const struct target target = target_of(&bench);
     try_replay(&target, "x", 1);
     assert_true(bench.acceptor.authenticated && !bench.acceptor.authenticated->next);
-    age(bench.acceptor.authenticated, 30 * CLOCK_SECOND);
+    age_authenticated(&bench, 30 * CLOCK_SECOND);
     turn(&bench);
     check_that_a_rank_gets_in(&target);
     bench_close(&bench);
@@ -182,7 +189,7 @@ TEST(test_10000_silent_connections)
     for (int i = 0; i < 3; i++)
         check_that_a_rank_gets_in(&target);
     size_t after = own_bytes();
-    assert_in_range(bench.acceptor.count, UNAUTHENTICATED_LIMIT / 2, UNAUTHENTICATED_LIMIT);
+    assert_in_range(bench.acceptor.admission.count, UNAUTHENTICATED_LIMIT / 2, UNAUTHENTICATED_LIMIT);
     if (after > before + 2 * UNAUTHENTICATED_LIMIT * sizeof(struct attempt) + (1 << 20))
         fail_msg("%zu bytes before the flood, %zu in it", before, after);
     silent_end(&silent);
@@ -203,7 +210,7 @@ TEST(test_dripping_hello_ends_in_time)
         assert_true(seconds < UNAUTHENTICATED_TIME / CLOCK_SECOND);
         stranger_send(fd, handshake.out + seconds++, 1);
         check_that_a_rank_gets_in(&target);
-        age(bench.acceptor.attempts, CLOCK_SECOND);
+        age_newcomers(&bench, CLOCK_SECOND);
     }
     assert_int_equal(seconds, UNAUTHENTICATED_TIME / CLOCK_SECOND);
     close(fd);
@@ -218,12 +225,12 @@ TEST(test_silent_connection_is_dropped_in_time)
     bench_open(&bench);
     int fd = dial(&bench);
     turn(&bench);
-    int64_t due = bench.acceptor.attempts->since + UNAUTHENTICATED_TIME;
+    int64_t due = bench.acceptor.admission.oldest->since + UNAUTHENTICATED_TIME;
     assert_true(bench.hub.connector->next == due);
     assert_false(is_dropped(fd));
-    age(bench.acceptor.attempts, UNAUTHENTICATED_TIME);
+    age_newcomers(&bench, UNAUTHENTICATED_TIME);
     turn(&bench);
-    assert_true(is_dropped(fd) && !bench.acceptor.count);
+    assert_true(is_dropped(fd) && !bench.acceptor.admission.count);
     assert_true(bench.hub.connector->next == CLOCK_NEVER);
     close(fd);
     bench_close(&bench);
@@ -251,11 +258,11 @@ TEST(test_what_has_arrived_is_read_before_the_drop)
     struct bench bench;
     bench_open(&bench);
     int fd = shake(&bench, 7);
-    assert_int_equal(bench.acceptor.count, 1);
-    age(bench.acceptor.attempts, UNAUTHENTICATED_TIME);
+    assert_int_equal(bench.acceptor.admission.count, 1);
+    age_newcomers(&bench, UNAUTHENTICATED_TIME);
     turn(&bench);
     assert_false(is_dropped(fd));
-    assert_true(!bench.acceptor.count && bench.acceptor.authenticated);
+    assert_true(!bench.acceptor.admission.count && bench.acceptor.authenticated);
     close(fd);
     bench_close(&bench);
 }
@@ -275,14 +282,14 @@ TEST(test_authenticated_connection_waits_for_its_mesh)
     int early = shake(&bench, 7), late = shake(&bench, 8);
     turn(&bench);
     assert_true(socket_wait(others[1]->event, POLLIN, clock_now()));
-    assert_null(acceptor_take(&bench.acceptor, others[0]));
-    assert_null(acceptor_take(&bench.acceptor, bench.hub.connector));
-    struct attempt *attempt = acceptor_take(&bench.acceptor, others[1]);
+    assert_null(acceptor_claim(&bench.acceptor, others[0]));
+    assert_null(acceptor_claim(&bench.acceptor, bench.hub.connector));
+    struct attempt *attempt = acceptor_claim(&bench.acceptor, others[1]);
     assert_true(attempt && attempt->handshake.claim.from == 3 && attempt->handshake.claim.channel == 1);
     attempt_free(attempt);
-    assert_null(acceptor_take(&bench.acceptor, others[1]));
+    assert_null(acceptor_claim(&bench.acceptor, others[1]));
     assert_false(is_dropped(late));
-    age(bench.acceptor.authenticated, 30 * CLOCK_SECOND);
+    age_authenticated(&bench, 30 * CLOCK_SECOND);
     turn(&bench);
     assert_true(is_dropped(late));
     close(early);
@@ -314,11 +321,11 @@ TEST(test_lack_of_descriptors_reaches_openings)
     hvd_status status;
     assert_int_equal(connector_turn(opening, &status), HVD_SYSTEM);
     assert_non_null(strstr(status.text, "ulimit -n"));
-    assert_true(bench.acceptor.paused_until && !bench.acceptor.count);
-    bench.acceptor.paused_until = 1;
+    assert_true(bench.acceptor.admission.paused_until && !bench.acceptor.admission.count);
+    bench.acceptor.admission.paused_until = 1;
     turn(&bench);
     turn(&bench);
-    assert_int_equal(bench.acceptor.count, 1);
+    assert_int_equal(bench.acceptor.admission.count, 1);
     close(fd);
     connector_free(opening);
     bench_close(&bench);
