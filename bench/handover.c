@@ -2,6 +2,7 @@
  * stores and non-temporal ones (base/platform.h), and at which the system copies what another thread has
  * written: the slowest, the median and the fastest of rounds that take turns. */
 #include "base/clock.h"
+#include "base/nontemporal.h"
 #include "base/platform.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* map.c - see map.h. Removal shifts the following run back, so there are no tombstones. */
+/* map.c - a hash map with open addressing and linear probing. Removal shifts the following run back, so there
+ * are no tombstones. */
 #include "base/map.h"
 
 #include "base/pool.h"

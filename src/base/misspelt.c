@@ -1,5 +1,6 @@
-/* misspelt.c - see misspelt.h. A false alarm about a variable of another program would be worse than silence,
- * so few edits are allowed, and fewer in short names. */
+/* misspelt.c - finds variables of the environment that almost have a known name. A false alarm about a
+ * variable of another program would be worse than silence, so few edits are allowed, and fewer in short
+ * names. */
 #include "base/misspelt.h"
 
 #include "base/settings.h"

@@ -1,5 +1,5 @@
-/* nontemporal.c - see platform.h. Any thread. */
-#include "base/platform.h"
+/* nontemporal.c - copies with stores that bypass the caches, eight bytes or a line at a time. Any thread. */
+#include "base/nontemporal.h"
 
 #include <stdint.h>
 #include <string.h>

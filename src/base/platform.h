@@ -90,11 +90,4 @@ int platform_poller_take(int poller, struct poller_news *news, int limit);
 /* Blocks until the poller has news, the event (-1: none) is set, or `deadline`; whether the event is set. */
 bool platform_poller_wait(int poller, int event, int64_t deadline);
 
-/* ---- nontemporal -----------------------------------------------------------------------------------------
- * Copying with stores that bypass the caches. */
-
-/* Like memcpy; a store with release order after it publishes the bytes. memcpy itself where the processor has
- * no such stores. */
-void nontemporal_copy(void *to, const void *from, size_t length);
-
 #endif

@@ -1,5 +1,5 @@
-/* platform_linux.c - see platform.h: memfd, eventfd, abstract Unix sockets, SO_PEERCRED, sched_setaffinity,
- * epoll. No state; any thread. */
+/* platform_linux.c - what platform.h needs of Linux: memfd, eventfd, abstract Unix sockets, SO_PEERCRED,
+ * sched_setaffinity, epoll. No state; any thread. */
 #include "base/platform.h"
 
 #include "base/clock.h"

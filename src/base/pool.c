@@ -1,5 +1,5 @@
-/* pool.c - see pool.h. Chunks are aligned to their own size, so the address of a block gives its chunk. Pages
- * of a chunk that were never used are not allocated. */
+/* pool.c - blocks of a few sizes, out of chunks. Chunks are aligned to their own size, so the address of a
+ * block gives its chunk. Pages of a chunk that were never used are not allocated. */
 #include "base/pool.h"
 
 #include "base/platform.h"

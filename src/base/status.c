@@ -1,4 +1,4 @@
-/* status.c - see status.h. */
+/* status.c - error texts, texts that are cut between characters, and the log. Any thread. */
 #include "base/status.h"
 
 #include "base/settings.h"

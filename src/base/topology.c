@@ -1,4 +1,4 @@
-/* topology.c - see topology.h. */
+/* topology.c - numbers hosts and places from the ranks' labels. No state; any thread. */
 #include "base/topology.h"
 
 #include "base/platform.h"

@@ -1,4 +1,5 @@
-/* types.c - see types.h. Constant tables only; any thread. */
+/* types.c - the tables of element types, reductions and operations, from their .def files. Constant tables
+ * only; any thread. */
 #include "base/types.h"
 
 #include "base/status.h"

@@ -1,4 +1,5 @@
-/* wire.c - see wire.h. No state; a reader or writer belongs to one thread. */
+/* wire.c - little-endian numbers, strings and blobs in messages. No state; a reader or writer belongs to one
+ * thread. */
 #include "base/wire.h"
 
 #include "base/pool.h"

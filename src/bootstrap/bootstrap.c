@@ -141,9 +141,7 @@ static hvd_code start_beside(const struct addresses *at, const char *ports, int 
 {
     char part[32];
     int first, last;
-    hvd_code code = ports_parse(ports, &first, &last, status);
-    if (code)
-        return code;
+    TRY(ports_parse(ports, &first, &last, status));
     const int parts[][2] = {{kept + 1, last}, {first, kept - 1}};
     for (int i = 0; i < 2; i++) {
         if (kept < first || kept > last || parts[i][0] > parts[i][1])
@@ -161,13 +159,10 @@ static hvd_code offer(const struct bootstrap *bootstrap, char text[PMI_VALUE_LIM
     const struct settings *settings = bootstrap->settings;
     bool loopback = bootstrap->starter->one_host;
     struct addresses own = addresses_of_loopback;
-    hvd_code code = loopback ? HVD_OK : addresses_find(settings->network_interface, "", &own, status);
-    if (!code)
-        code = crypto_random_hex(text, SECRET_DIGITS, status);
-    if (!code)
-        code = start_beside(&own, settings->ports, known_port(bootstrap), text, status);
-    if (code)
-        return code;
+    if (!loopback)
+        TRY(addresses_find(settings->network_interface, "", &own, status));
+    TRY(crypto_random_hex(text, SECRET_DIGITS, status));
+    TRY(start_beside(&own, settings->ports, known_port(bootstrap), text, status));
     text[SECRET_DIGITS] = ',';
     addresses_to_connect(&own, loopback ? "" : settings->advertised_address,
                          hvd_rendezvous_port(arranged.server), text + SECRET_DIGITS + 1,
@@ -226,9 +221,7 @@ static hvd_code serve_credential(const struct bootstrap *bootstrap, const char *
     char whole[PMI_VALUE_LIMIT], address[STARTER_TEXT + 16];
     struct addresses own, at;
     known_address(bootstrap, address, sizeof address);
-    hvd_code code = find_places(bootstrap, address, &own, &at, status);
-    if (code)
-        return code;
+    TRY(find_places(bootstrap, address, &own, &at, status));
     int length = snprintf(whole, sizeof whole, "%.200s %s", bootstrap->starter->job, text);
     if ((size_t)length >= sizeof whole)
         return status_set(status, HVD_INVALID_ARGUMENT,
@@ -400,9 +393,7 @@ static hvd_code meet_at(const struct bootstrap *bootstrap, const char *address, 
 {
     const char *colon = strrchr(address, ':');
     hvd_status problem;
-    hvd_code code = bootstrap_read_secret(bootstrap->settings, status);
-    if (code)
-        return code;
+    TRY(bootstrap_read_secret(bootstrap->settings, status));
     if (colon &&
         (colon[1 + strspn(colon + 1, "0123456789")] || atol(colon + 1) < 1 || atol(colon + 1) > 65535))
         return status_set(status, HVD_INVALID_ARGUMENT,

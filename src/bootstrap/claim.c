@@ -1,4 +1,5 @@
-/* claim.c - see claim.h. */
+/* claim.c - a local socket whose name identifies the rank, and what the process that holds it answers. Any
+ * thread. */
 #include "bootstrap/claim.h"
 
 #include "base/status.h"

@@ -95,18 +95,14 @@ hvd_code pmi_broadcast(int fd, bool own, char text[PMI_VALUE_LIMIT], int64_t dea
 {
     struct exchange exchange = {.fd = fd, .deadline = deadline, .interrupt = interrupt};
     char space[256]; /* of keys: that of the job */
-    hvd_code code = ask(&exchange, "rc=0", status, "cmd=init pmi_version=1 pmi_subversion=1\n");
-    if (!code)
-        code = ask(&exchange, "cmd=my_kvsname", status, "cmd=get_my_kvsname\n");
-    if (!code)
-        code = take(&exchange, " kvsname=", space, sizeof space, status);
-    if (!code && own)
-        code = ask(&exchange, "rc=0", status, "cmd=put kvsname=%s key=" KEY " value=%s\n", space, text);
-    if (!code)
-        code = ask(&exchange, "cmd=barrier_out", status, "cmd=barrier_in\n");
-    if (!code)
-        code = ask(&exchange, "rc=0", status, "cmd=get kvsname=%s key=" KEY "\n", space);
-    return code ? code : take(&exchange, " value=", text, PMI_VALUE_LIMIT, status);
+    TRY(ask(&exchange, "rc=0", status, "cmd=init pmi_version=1 pmi_subversion=1\n"));
+    TRY(ask(&exchange, "cmd=my_kvsname", status, "cmd=get_my_kvsname\n"));
+    TRY(take(&exchange, " kvsname=", space, sizeof space, status));
+    if (own)
+        TRY(ask(&exchange, "rc=0", status, "cmd=put kvsname=%s key=" KEY " value=%s\n", space, text));
+    TRY(ask(&exchange, "cmd=barrier_out", status, "cmd=barrier_in\n"));
+    TRY(ask(&exchange, "rc=0", status, "cmd=get kvsname=%s key=" KEY "\n", space));
+    return take(&exchange, " value=", text, PMI_VALUE_LIMIT, status);
 }
 
 void pmi_finalize(int fd)

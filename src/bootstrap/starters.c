@@ -1,4 +1,4 @@
-/* starters.c - see starters.h: one reader a starter, and the table of them. */
+/* starters.c - one reader for each starter, and the table of them. */
 #include "bootstrap/starters.h"
 
 #include "base/settings.h"
@@ -164,11 +164,8 @@ static hvd_code read_pmi(struct starter *starter, const struct variables *variab
 static hvd_code read_slurm(struct starter *starter, const struct variables *variables, hvd_status *status)
 {
     int64_t job, step;
-    hvd_code code = number(variables, "SLURM_JOB_ID", UINT32_MAX, &job, status);
-    if (!code)
-        code = number(variables, "SLURM_STEP_ID", UINT32_MAX, &step, status);
-    if (code)
-        return code;
+    TRY(number(variables, "SLURM_JOB_ID", UINT32_MAX, &job, status));
+    TRY(number(variables, "SLURM_STEP_ID", UINT32_MAX, &step, status));
     starter->one_host = strcmp(look_up(variables, "SLURM_STEP_NUM_NODES"), "1") == 0;
     starter->number = job * 16 + step;
     starter->port = PORTS_FIRST + (int)(starter->number % PORTS_COUNT);

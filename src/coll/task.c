@@ -2,6 +2,7 @@
  * through in pieces that stay in the processor's cache. */
 #include "coll/task.h"
 
+#include "base/nontemporal.h"
 #include "base/platform.h"
 #include "base/types.h"
 #include "transport/path.h"

@@ -1,4 +1,4 @@
-/* addresses.c - see addresses.h. */
+/* addresses.c - chooses among the addresses of the interfaces, and listens at them. No state; any thread. */
 #include "net/addresses.h"
 
 #include "base/status.h"
@@ -191,9 +191,7 @@ hvd_code addresses_find(const char *interfaces, const char *preferred, struct ad
 hvd_code hvd_find_addresses(const char *interfaces, hvd_status *found)
 {
     struct addresses all;
-    hvd_code code = addresses_find(interfaces, "", &all, found);
-    if (code)
-        return code;
+    TRY(addresses_find(interfaces, "", &all, found));
     *found = (hvd_status){.code = HVD_OK};
     for (int i = 0; i < all.count; i++)
         append_text(found->text, sizeof found->text, "%s%s", i ? "," : "", all.list[i]);
@@ -388,9 +386,7 @@ hvd_code addresses_listen(const struct addresses *addresses, const char *ports, 
                           int *port, hvd_status *status)
 {
     int first = 0, last = 0, at_fault = 0;
-    hvd_code code = ports_parse(ports, &first, &last, status);
-    if (code)
-        return code;
+    TRY(ports_parse(ports, &first, &last, status));
     int tries = *ports ? last - first + 1 : ANY_PORT_TRIES, error = 0;
     for (int i = 0; i < tries; i++) {
         *port = *ports ? first + i : 0;

@@ -91,12 +91,10 @@ void admission_remove(struct admission *admission, struct newcomer *newcomer)
 /* At the limit: the oldest one that has sent nothing, or the oldest one. */
 static struct newcomer *find_dispensable(const struct admission *admission)
 {
-    struct newcomer *each = admission->oldest;
-    do
-        if (handshake_is_silent(each->handshake))
-            return each;
-    while ((each = each->next) != admission->oldest);
-    return each;
+    struct newcomer *oldest = admission->oldest, *each = oldest;
+    while (each && !handshake_is_silent(each->handshake))
+        each = each->next == oldest ? NULL : each->next;
+    return each ? each : oldest;
 }
 
 static void drop(struct admission *admission, struct newcomer *newcomer)
@@ -126,7 +124,7 @@ static int64_t wait_for_room(const struct admission *admission, int listener)
     if (admission->count < UNAUTHENTICATED_LIMIT)
         return 0;
     const struct newcomer *newcomer = find_dispensable(admission);
-    return admission_wait(listener, newcomer->since, handshake_is_silent(newcomer->handshake));
+    return newcomer ? admission_wait(listener, newcomer->since, handshake_is_silent(newcomer->handshake)) : 0;
 }
 
 /* Returns 0 or an errno value. A child of fork() gets no descriptor that is in no list. */

@@ -1,4 +1,4 @@
-/* crypto.c - see crypto.h. No state of its own; any thread. */
+/* crypto.c - random bytes and MACs, by libsodium. No state of its own; any thread. */
 #include "net/crypto.h"
 
 #include "base/status.h"

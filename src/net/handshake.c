@@ -1,4 +1,4 @@
-/* handshake.c - see handshake.h. One connection's state, one thread. */
+/* handshake.c - the three messages of the handshake, at either end. One connection's state, one thread. */
 #include "net/handshake.h"
 
 #include "base/status.h"
@@ -134,11 +134,9 @@ hvd_code handshake_initiate(struct handshake *handshake, const char *secret,
                             const struct handshake_claim *claim, const char *who, hvd_status *status)
 {
     uint8_t nonce[NONCE_BYTES];
-    hvd_code code = claim->encrypted ? tls_load(status) : HVD_OK;
-    if (!code)
-        code = crypto_random(nonce, sizeof nonce, status);
-    if (code)
-        return code;
+    if (claim->encrypted)
+        TRY(tls_load(status));
+    TRY(crypto_random(nonce, sizeof nonce, status));
     handshake_accept(handshake, secret, claim, who);
     handshake->stage = HANDSHAKE_REPLY;
     handshake->initiator = true;
@@ -209,11 +207,8 @@ static hvd_code take_hello(struct handshake *handshake, struct wire_reader *read
 {
     uint8_t nonce[NONCE_BYTES];
     enum verdict verdict;
-    hvd_code code = read_hello(handshake, reader, same_version, &verdict, status);
-    if (!code)
-        code = crypto_random(nonce, sizeof nonce, status);
-    if (code)
-        return code;
+    TRY(read_hello(handshake, reader, same_version, &verdict, status));
+    TRY(crypto_random(nonce, sizeof nonce, status));
     if (verdict) {
         put_refusal(handshake, verdict, NONCE_BYTES + CRYPTO_MAC_BYTES);
         return refused(handshake, verdict_texts[verdict], status);
@@ -275,9 +270,7 @@ hvd_code handshake_take(struct handshake *handshake, const uint8_t *message, siz
 {
     bool same_version;
     struct wire_reader reader = wire_reader_of(message, length);
-    hvd_code code = check_header(handshake, &reader, &same_version, status);
-    if (code)
-        return code;
+    TRY(check_header(handshake, &reader, &same_version, status));
     switch (handshake->stage) {
     case HANDSHAKE_HELLO:
         return take_hello(handshake, &reader, same_version, status);
@@ -324,7 +317,7 @@ static hvd_code exchange_keys(struct handshake *handshake, int fd, hvd_status *s
         handshake->tls = tls_create(fd, handshake->initiator, key);
         crypto_wipe(key, sizeof key);
         if (!handshake->tls)
-            return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for encryption");
+            return status_no_memory(status);
     }
     hvd_code code = tls_handshake(handshake->tls);
     if (code == HVD_PEER_LOST)

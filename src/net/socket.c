@@ -1,4 +1,4 @@
-/* socket.c - see socket.h. No state; any thread. */
+/* socket.c - sockets, their addresses as text, and framed streams over them. No state; any thread. */
 #include "net/socket.h"
 
 #include "base/clock.h"

@@ -1,5 +1,5 @@
-/* tls.c - see tls.h. Declares what it uses of OpenSSL's stable interface itself, so that the build needs no
- * headers of it. */
+/* tls.c - TLS by an OpenSSL that is loaded at run time. Declares what it uses of OpenSSL's stable interface
+ * itself, so that the build needs no headers of it. */
 #include "net/tls.h"
 
 #include "base/status.h"

@@ -46,10 +46,9 @@ static hvd_code publish(hvd_rendezvous *rendezvous, const char *job, int32_t epo
     wire_put_u32(&value, (uint32_t)assignment->rank);
     wire_put_u32(&value, (uint32_t)size);
     wire_put_string(&value, host);
-    hvd_code code =
-        value.failed ? status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the assignments of an epoch")
-                     : server_publish(rendezvous, job, (uint32_t)epoch, slot_key(slot, key), value.bytes,
-                                      value.length, status);
+    hvd_code code = value.failed ? status_no_memory(status)
+                                 : server_publish(rendezvous, job, (uint32_t)epoch, slot_key(slot, key),
+                                                  value.bytes, value.length, status);
     wire_writer_free(&value);
     return code;
 }

@@ -266,7 +266,7 @@ hvd_code rendezvous_connect(const char *address, const char *secret, bool encryp
 {
     struct rendezvous_client *opened = calloc(1, sizeof *opened);
     if (!opened)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     opened->stream = (struct stream){.io = &stream_socket, .fd = -1};
     opened->watch = (struct atfork_handler){.in_child = close_in_child, .owner = opened};
     atfork_add(&opened->watch);
@@ -309,11 +309,6 @@ static hvd_code broken(struct rendezvous_client *client, const char *why, hvd_st
                       client->who, why);
 }
 
-static hvd_code out_of_memory(const struct rendezvous_client *client, hvd_status *status)
-{
-    return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while talking to %s", client->who);
-}
-
 /* After the stream stopped: HVD_OK when it can go on. */
 static hvd_code wait_for_stream(struct rendezvous_client *client, enum stream_outcome outcome,
                                 int64_t deadline, hvd_status *status)
@@ -321,7 +316,7 @@ static hvd_code wait_for_stream(struct rendezvous_client *client, enum stream_ou
     if (outcome == STREAM_AGAIN)
         return wait_for_socket(client, stream_events(&client->stream), deadline, status);
     if (outcome == STREAM_NO_MEMORY)
-        return out_of_memory(client, status);
+        return status_no_memory(status);
     return broken(client, outcome == STREAM_TOO_LONG ? "sent a malformed answer" : "closed its connection",
                   status);
 }
@@ -335,7 +330,7 @@ static hvd_code send_question(struct rendezvous_client *client, struct question 
     question->id = ++client->last_id;
     question_encode(&client->stream.out, question);
     if (client->stream.out.failed)
-        return out_of_memory(client, status);
+        return status_no_memory(status);
     while (!code && (outcome = stream_write(&client->stream)))
         code = wait_for_stream(client, outcome, deadline, status);
     if (code == HVD_TIMED_OUT)
@@ -416,9 +411,7 @@ hvd_code rendezvous_enter(struct rendezvous_client *client, const char *job, uin
     client->rank = rank;
     if (!copy_key(&question, "", job))
         return key_too_long(job, status);
-    hvd_code code = ask(client, &question, client->deadline, &answer, status);
-    if (code)
-        return code;
+    TRY(ask(client, &question, client->deadline, &answer, status));
     struct wire_reader reader = wire_reader_of(answer.value, answer.length);
     uint32_t given = wire_get_u32(&reader);
     if (generation)
@@ -503,11 +496,9 @@ hvd_code rendezvous_get(struct rendezvous_client *client, const char *key, int64
     struct question question = {.kind = QUESTION_GET, .wait = deadline > now};
     if (!copy_key(&question, client->scope, key))
         return key_too_long(key, status);
-    hvd_code code = ask(client, &question, question.wait ? deadline : now + LOOK_TIME, &answer, status);
-    if (!code && answer.outcome == OUTCOME_ABSENT)
-        code = status_set(status, HVD_TIMED_OUT, "nobody has put '%s' at %s", key, client->who);
-    if (code)
-        return code;
+    TRY(ask(client, &question, question.wait ? deadline : now + LOOK_TIME, &answer, status));
+    if (answer.outcome == OUTCOME_ABSENT)
+        return status_set(status, HVD_TIMED_OUT, "nobody has put '%s' at %s", key, client->who);
     wire_put_raw(value, answer.value, answer.length);
-    return value->failed ? out_of_memory(client, status) : HVD_OK;
+    return value->failed ? status_no_memory(status) : HVD_OK;
 }

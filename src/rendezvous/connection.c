@@ -300,7 +300,7 @@ static hvd_code next_question(struct connection *connection, hvd_status *status)
     const uint8_t *body;
     size_t length;
     if (stream->out.failed)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for an answer to %s", who);
+        return status_no_memory(status);
     enum stream_outcome outcome = stream_write(stream);
     if (!outcome)
         outcome = stream_read(stream, PROTOCOL_FRAME_LIMIT, &body, &length);
@@ -309,7 +309,7 @@ static hvd_code next_question(struct connection *connection, hvd_status *status)
     if (outcome == STREAM_ENDED || outcome == STREAM_FAILED) /* of a client that is done: no fault, no text */
         return status_set(status, HVD_PEER_LOST, "%s", "");
     if (outcome == STREAM_NO_MEMORY)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a question of %s", who);
+        return status_no_memory(status);
     stop_waiting(connection);
     if (outcome || !question_decode(&connection->question, body, length))
         return status_set(status, HVD_REFUSED, "%s sent a malformed question", who);

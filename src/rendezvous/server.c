@@ -248,6 +248,20 @@ static hvd_code parse_where(char *text, struct addresses *where, const char **po
     return HVD_OK;
 }
 
+static hvd_code open_server(struct hvd_rendezvous *server, const char *secret, const struct addresses *where,
+                            const char *ports, hvd_status *status)
+{
+    server->stop = platform_event_create();
+    server->poller = platform_poller_create();
+    server->secret = strdup(secret);
+    if (server->stop < 0 || server->poller < 0)
+        return status_set_errno(status, errno, "can't make an event descriptor for the rendezvous");
+    if (!server->secret || !make_room(server))
+        return status_no_memory(status);
+    TRY(listen_at(server, where, ports, status));
+    return start_thread(server, status);
+}
+
 hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rendezvous **rendezvous,
                               hvd_status *status)
 {
@@ -257,24 +271,12 @@ hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rende
     if (!secret || !*secret)
         return status_set(status, HVD_INVALID_ARGUMENT, "a rendezvous needs a secret");
     snprintf(text, sizeof text, "%s", address ? address : "");
-    hvd_code code = parse_where(text, &where, &ports, status);
-    if (code)
-        return code;
+    TRY(parse_where(text, &where, &ports, status));
     struct hvd_rendezvous *server = calloc(1, sizeof *server);
     if (!server)
         return status_no_memory(status);
     pthread_mutex_init(&server->lock, NULL);
-    server->stop = platform_event_create();
-    server->poller = platform_poller_create();
-    server->secret = strdup(secret);
-    if (server->stop < 0 || server->poller < 0)
-        code = status_set_errno(status, errno, "can't make an event descriptor for the rendezvous");
-    else if (!server->secret || !make_room(server))
-        code = status_no_memory(status);
-    if (!code)
-        code = listen_at(server, &where, ports, status);
-    if (!code)
-        code = start_thread(server, status);
+    hvd_code code = open_server(server, secret, &where, ports, status);
     if (code) {
         server_free(server);
         return code;

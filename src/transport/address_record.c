@@ -91,7 +91,7 @@ static hvd_code publish(const struct mesh_config *config, const char *kind, int 
 {
     char key[RENDEZVOUS_KEY_LIMIT];
     snprintf(key, sizeof key, "%s/%d", kind, rank);
-    return value->failed ? status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job")
+    return value->failed ? status_no_memory(status)
                          : rendezvous_put(config->rendezvous, key, value->bytes, value->length, status);
 }
 

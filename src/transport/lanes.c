@@ -1,4 +1,4 @@
-/* lanes.c - see lanes.h. */
+/* lanes.c - blocks over the lanes of a stream: which lane gets the next one, and which one carries it. */
 #include "transport/lanes.h"
 
 #include "base/platform.h"

@@ -44,31 +44,27 @@ static hvd_code listen_at(struct mesh *hub, const struct mesh_config *config, in
             code = admission_listen(&hub->acceptor->admission, listeners.fds[i], row, status);
     }
     if (!code && listeners.count && !(mine->addresses[row] = strdup(listeners.addresses)))
-        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        code = status_no_memory(status);
     return code;
 }
 
 static hvd_code listen_and_publish(struct mesh *hub, const struct mesh_config *config,
                                    struct address_record *mine, hvd_status *status)
 {
-    hvd_code code = HVD_OK;
     mine->process = getpid();
     gethostname(mine->host, sizeof mine->host - 1);
-    for (int row = 0; !code && transport_at(row); row++) {
+    for (int row = 0; transport_at(row); row++)
         if (uses(config->settings, transport_at(row)))
-            code = listen_at(hub, config, row, mine, status);
-    }
-    return code ? code : address_record_publish(config, mine, status);
+            TRY(listen_at(hub, config, row, mine, status));
+    return address_record_publish(config, mine, status);
 }
 
 static hvd_code make_connector(struct mesh *hub, hvd_status *status)
 {
-    hvd_code code = connector_create(hub, &hub->connector, status);
-    if (code)
-        return code;
+    TRY(connector_create(hub, &hub->connector, status));
     hub->acceptor = calloc(1, sizeof *hub->acceptor);
     if (!hub->acceptor)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     acceptor_init(hub->acceptor, hub, hub->connector->poller);
     if (!connector_watch(hub->connector))
         return status_set_errno(status, errno, "rank %d can't wait for connections", hub->rank);
@@ -128,7 +124,7 @@ static hvd_code collect(const struct opening *opening, int64_t deadline, struct 
     hvd_code code = HVD_OK;
     int *missing = calloc((size_t)size, sizeof *missing);
     if (!missing)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     for (int rank = 0; !code && rank < size; rank++) {
         if (rank == opening->mesh->rank)
             continue;
@@ -211,7 +207,6 @@ static hvd_code prepare(struct opening *opening, int row, hvd_status *status)
 
 static hvd_code choose(struct opening *opening, hvd_status *status)
 {
-    hvd_code code = HVD_OK;
     for (int i = 0; i < opening->mesh->peer_count; i++) {
         struct peer *peer = &opening->mesh->peers[i];
         const struct address_record *record = &opening->records[peer->rank];
@@ -221,22 +216,19 @@ static hvd_code choose(struct opening *opening, hvd_status *status)
         if (!peer->reachable)
             return nothing_in_common(opening, peer, status);
     }
-    for (int row = 0; !code && transport_at(row); row++)
-        code = prepare(opening, row, status);
-    return code;
+    for (int row = 0; transport_at(row); row++)
+        TRY(prepare(opening, row, status));
+    return HVD_OK;
 }
 
 static hvd_code connect_all(struct opening *opening, hvd_status *status)
 {
     struct mesh *mesh = opening->mesh;
-    hvd_code code = HVD_OK;
     if (mesh->hub == mesh)
         opening->connector = mesh->connector;
     else
-        code = connector_create(mesh, &opening->connector, status);
-    if (!code)
-        code = connector_run(opening->connector, opening->config, status);
-    return code;
+        TRY(connector_create(mesh, &opening->connector, status));
+    return connector_run(opening->connector, opening->config, status);
 }
 
 /* ---- all of it ---------------------------------------------------------------------------------------- */
@@ -270,33 +262,34 @@ static hvd_code settle_failure(const struct mesh_config *config, hvd_code code, 
 static hvd_code open_hub(const struct opening *opening, struct mesh *hub, hvd_status *status)
 {
     const struct mesh_config *config = opening->config;
-    hvd_code code = check_settings(config, status);
+    TRY(check_settings(config, status));
     hub->settings = config->settings;
     hub->generation = config->generation;
     hub->records = calloc((size_t)config->settings->size, sizeof *hub->records);
-    if (!code && !hub->records)
-        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
-    if (!code)
-        code = make_connector(hub, status);
-    if (!code)
-        code = listen_and_publish(hub, config, &hub->records[hub->rank], status);
-    return code ? code : fetch_records(opening, hub->records, status);
+    if (!hub->records)
+        return status_no_memory(status);
+    TRY(make_connector(hub, status));
+    TRY(listen_and_publish(hub, config, &hub->records[hub->rank], status));
+    return fetch_records(opening, hub->records, status);
+}
+
+static hvd_code run(struct opening *opening, hvd_status *status)
+{
+    struct mesh *mesh = opening->mesh;
+    if (mesh->hub == mesh)
+        TRY(open_hub(opening, mesh, status));
+    opening->records = mesh->hub->records;
+    opening->mine = opening->records + mesh->rank;
+    TRY(choose(opening, status));
+    return connect_all(opening, status);
 }
 
 static hvd_code connect_mesh(struct mesh *mesh, const struct mesh_config *config, hvd_status *status)
 {
     struct opening opening = {.mesh = mesh, .config = config};
-    hvd_code code = HVD_OK;
     if (!mesh->peer_count)
         return HVD_OK;
-    if (mesh->hub == mesh)
-        code = open_hub(&opening, mesh, status);
-    opening.records = mesh->hub->records;
-    opening.mine = opening.records + mesh->rank;
-    if (!code)
-        code = choose(&opening, status);
-    if (!code)
-        code = connect_all(&opening, status);
+    hvd_code code = run(&opening, status);
     if (code && code != HVD_INTERRUPTED && code != HVD_TIMED_OUT)
         code = settle_failure(config, code, status);
     if (mesh->hub != mesh)
@@ -325,7 +318,7 @@ static hvd_code make_peers(struct mesh *mesh, const struct mesh_config *config, 
     mesh->links = calloc(count * (size_t)mesh->channels, sizeof(struct link *));
     mesh->linked = calloc(count, sizeof(struct peer *));
     if (!mesh->peers || !mesh->links || !mesh->linked)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     for (int i = 0; i < config->peer_count; i++) {
         struct peer *peer = &mesh->peers[i];
         *peer = (struct peer){.mesh = mesh, .rank = config->peers[i], .watched = -1};
@@ -343,7 +336,7 @@ static hvd_code make_hub(struct mesh *mesh, hvd_status *status)
 {
     mesh->slots = calloc(MESH_SLOTS, sizeof *mesh->slots);
     if (!mesh->slots)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     mesh->event = platform_event_create();
     mesh->wake_poller = platform_poller_create();
     mesh->poller = platform_poller_create();
@@ -353,11 +346,21 @@ static hvd_code make_hub(struct mesh *mesh, hvd_status *status)
     return HVD_OK;
 }
 
+static hvd_code open_mesh(struct mesh *mesh, const struct mesh_config *config, hvd_status *status)
+{
+    TRY(make_peers(mesh, config, status));
+    if (config->hub)
+        return connect_mesh(mesh, config, status);
+    TRY(make_hub(mesh, status));
+    TRY(connect_mesh(mesh, config, status));
+    return mesh_attach(mesh, status);
+}
+
 hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_status *status)
 {
     struct mesh *opened = calloc(1, sizeof *opened);
     if (!opened)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     opened->hub = config->hub ? config->hub : opened;
     opened->number = config->number;
     opened->owner = config->owner;
@@ -366,19 +369,12 @@ hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_sta
     opened->striped_channel = config->striped_channel;
     opened->event = opened->wake_poller = opened->poller = -1;
     opened->next_report = CLOCK_NEVER;
-    hvd_code code = make_peers(opened, config, status);
-    if (!code && !config->hub)
-        code = make_hub(opened, status);
-    if (!code)
-        code = connect_mesh(opened, config, status);
-    if (!code && !config->hub)
-        code = mesh_attach(opened, status);
-    if (code) {
+    hvd_code code = open_mesh(opened, config, status);
+    if (code)
         mesh_close(opened);
-        return code;
-    }
-    *mesh = opened;
-    return HVD_OK;
+    else
+        *mesh = opened;
+    return code;
 }
 
 void mesh_open_failed(const struct mesh_config *config, const hvd_status *cause)

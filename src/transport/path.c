@@ -1,7 +1,8 @@
-/* path.c - see path.h. */
+/* path.c - measures what copies cost, and chooses the path that costs least. */
 #include "transport/path.h"
 
 #include "base/clock.h"
+#include "base/nontemporal.h"
 #include "base/platform.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* ring.c - see ring.h. What is published with seq_cst order is followed by a look at whether the other side
- * sleeps (shm.c); the sleeper sets its word, then looks here, in the same order: one of the two sees the
- * other. */
+/* ring.c - reads and writes a ring. What is published with seq_cst order is followed by a look at whether the
+ * other side sleeps (shm.c); the sleeper sets its word, then looks here, in the same order: one of the two
+ * sees the other. */
 #include "transport/ring.h"
 
 #include <string.h>

@@ -35,7 +35,7 @@ static hvd_code shm_listen(struct mesh *mesh, const struct mesh_config *config, 
     char *address = listeners->addresses;
     struct shm_mesh *state = calloc(1, sizeof *state);
     if (!state)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     *mesh_state(mesh, &transport_shm) = state;
     if (!path_rule_find(config->settings->shm_path, &state->path_rule))
         return status_set(
@@ -46,9 +46,7 @@ static hvd_code shm_listen(struct mesh *mesh, const struct mesh_config *config, 
     char host[TOPOLOGY_HOST_LIMIT];
     /* It needs a descriptor for a moment, so it comes first. */
     topology_own_host(config->settings->host_id, host, sizeof host);
-    hvd_code code = crypto_random_hex(address + sprintf(address, "horovod-"), NAME_DIGITS, status);
-    if (code)
-        return code;
+    TRY(crypto_random_hex(address + sprintf(address, "horovod-"), NAME_DIGITS, status));
     listeners->fds[0] = platform_local_listen(address);
     if (listeners->fds[0] < 0)
         return status_set_errno(status, errno, "can't listen on a Unix socket");
@@ -107,7 +105,7 @@ static hvd_code shm_prepare(struct mesh *mesh, int row, hvd_status *status)
     struct shm_mesh *state = state_of(mesh);
     int neighbours = 0;
     if (!state && !(state = make_state(mesh)))
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     for (int i = 0; i < mesh->peer_count; i++) {
         bool reached = mesh->peers[i].reachable >> row & 1;
         state->peers += reached;
@@ -144,7 +142,7 @@ static struct sharing *begin_sharing(struct peer *peer)
 static hvd_code shm_negotiate(struct peer *peer, int connection, void **state, hvd_status *status)
 {
     if (!*state && !(*state = begin_sharing(peer)))
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     return sharing_advance(*state, connection, status);
 }
 
@@ -198,7 +196,7 @@ static hvd_code shm_open(struct peer *peer, int channel, int connection, struct 
     (void)tls;
     if (!shm) {
         socket_close(&connection);
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     }
     *shm = (struct shm_peer){.peer = peer, .hub = shm, .doorbell = connection, .segment = sharing->segment};
     sharing->segment = NULL;

@@ -145,7 +145,7 @@ hvd_code segment_allocate(size_t bytes, bool reserved, const char *advice, struc
 {
     struct segment *made = make(bytes);
     if (!made)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a piece of shared memory");
+        return status_no_memory(status);
     made->process = getpid();
     made->reserved = reserved || !platform_memory_reserve(NULL, 0);
     hvd_code code = map_own(made, advice, status);
@@ -166,10 +166,7 @@ hvd_code segment_create(int peers, int neighbours, int channels, size_t wanted, 
 {
     bool on_demand = platform_memory_reserve(NULL, 0);
     size_t data_size = choose_data_size(on_demand ? neighbours : peers, channels, wanted);
-    hvd_code code =
-        segment_allocate(segment_bytes(peers, channels, data_size), false, SMALLER_RINGS, segment, status);
-    if (code)
-        return code;
+    TRY(segment_allocate(segment_bytes(peers, channels, data_size), false, SMALLER_RINGS, segment, status));
     (*segment)->channels = channels;
     (*segment)->data_size = data_size;
     return HVD_OK;
@@ -537,7 +534,7 @@ hvd_code sharing_advance(struct sharing *sharing, int socket, hvd_status *status
     if (outcome == STREAM_AGAIN)
         return HVD_IN_PROGRESS;
     if (outcome == STREAM_NO_MEMORY)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     if (outcome == STREAM_FAILED && errno == EMFILE)
         return status_set_errno(status, EMFILE, "can't take the memory that a rank of this host shares");
     if (outcome)

@@ -346,7 +346,7 @@ static hvd_code tcp_open(struct peer *peer, int number, int connection, struct t
     if (!links || !links[channel] || !lanes_add(&links[channel]->lanes, connection, tls)) {
         socket_close(&connection);
         tls_free(tls);
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     }
     if (lane > 1 && peer->mesh->attached && !watch(links[channel], links[channel]->lanes.count - 1))
         return status_set_errno(status, errno, "rank %d can't wait for news of rank %d", peer->mesh->rank,

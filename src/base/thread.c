@@ -1,8 +1,43 @@
-/* atfork.c - see thread.h. The handlers are installed with the first use and stay. Any thread. */
+/* thread.c - starts threads, holds off signals, and runs handlers in a child of fork(), which are installed
+ * with the first use and stay. Any thread. */
 #include "base/thread.h"
 
-#include <pthread.h>
 #include <stddef.h>
+#include <time.h>
+
+int thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(thread, NULL, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+struct held_signals signals_hold(void)
+{
+    struct held_signals held;
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &held.before);
+    return held;
+}
+
+void signals_release(const struct held_signals *held)
+{
+    static const int of_writing[] = {SIGXFSZ, SIGPIPE};
+    sigset_t dropped;
+    sigemptyset(&dropped);
+    for (int i = 0; i < 2; i++) {
+        if (!sigismember(&held->before, of_writing[i]))
+            sigaddset(&dropped, of_writing[i]);
+    }
+    sigtimedwait(&dropped, NULL, &(struct timespec){0});
+    pthread_sigmask(SIG_SETMASK, &held->before, NULL);
+}
+
+/* ---- fork --------------------------------------------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t install_once = PTHREAD_ONCE_INIT;
