@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define LEAST 16  /* slots, */
-#define KEPT  256 /* and those that stay once there were so many */
+#define KEPT  256 /* slots that stay allocated once there were that many */
 
 /* 2^64 by the golden ratio, as in Knuth's multiplicative hashing: the product's high bits depend on all bits
  * of the word. */
@@ -119,7 +119,7 @@ void *map_remove(struct map *map, const void *key, size_t length)
     map->count--;
     for (size_t at = (hole + 1) & mask; map->slots[at].value; at = (at + 1) & mask) {
         size_t home = map->slots[at].hash & mask;
-        /* Move it back unless its home lies cyclically between the hole (excluded) and where it is. */
+        /* Move it back unless its home is cyclically between the hole (excluded) and where it is. */
         if (((at - home) & mask) >= ((at - hole) & mask)) {
             map->slots[hole] = map->slots[at];
             hole = at;

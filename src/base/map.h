@@ -23,9 +23,9 @@ struct map {
 
 void map_free(struct map *map);
 void *map_get(const struct map *map, const void *key, size_t length); /* NULL when absent */
-/* Where the value of this key lies, after it was added unless there was one; NULL when memory is out. */
+/* Returns the place of this key's value, which is added first if there is none; NULL if memory is out. */
 void **map_place(struct map *map, const void *key, size_t length, void *value);
-/* Adds or replaces; false when memory is out. The key lies in the value. */
+/* Adds or replaces; false when memory is out. The key is part of the value. */
 bool map_put(struct map *map, const void *key, size_t length, void *value);
 void *map_remove(struct map *map, const void *key, size_t length); /* the value that was there, or NULL */
 /* Walks in no particular order: start with *cursor 0; NULL at the end. The map must not change meanwhile. */

@@ -97,7 +97,7 @@ static void consider_words(struct search *search, const char *words, const char 
     consider(search, name, right);
 }
 
-/* A mistake may be in the prefix, too: it is compared with beginnings of several lengths. */
+/* A mistake may also be in the prefix: it is compared with beginnings of several lengths. */
 static bool may_be_ours(const char *name)
 {
     char begin[sizeof PREFIX + 2];

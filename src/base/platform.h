@@ -15,14 +15,14 @@
 int platform_memory_create(size_t bytes, bool reserved);
 /* Allocates the pages of a part of a mapping; false on failure. 0 bytes: whether the system can do that. */
 bool platform_memory_reserve(void *memory, size_t bytes);
-/* Frees those that lie in the part as a whole, for every process: they read as zeros. */
+/* Frees the pages that are entirely within the part, for every process: they read as zeros. */
 bool platform_memory_return(void *memory, size_t bytes);
 /* Mapped for reading and writing, left out of the children of fork(); NULL on failure, also when the size is
  * another or could still change. */
 void *platform_memory_map(int fd, size_t bytes);
 void platform_memory_unmap(void *memory, size_t bytes);
 size_t platform_memory_bytes(int fd); /* 0: it is none */
-/* Children of fork() see it after all. A child has to call keep_writes before it touches anything: then what
+/* Children of fork() see it after all. A child must call keep_writes before it touches anything: then what
  * it writes stays its own, page by page, while pages that it has not written go on to show what others write.
  */
 void platform_memory_inherit(void *memory, size_t bytes);
@@ -33,7 +33,8 @@ void platform_memory_prefer_large_pages(void *memory, size_t bytes);
 /* Zeroed pages of this process alone, at a multiple of `alignment`; NULL on failure. */
 void *platform_pages_take(size_t bytes, size_t alignment);
 void platform_pages_give(void *pages, size_t bytes);
-/* They are zeroed pages again, and take no memory until they are touched; `pages` lies on a page's border. */
+/* They are zeroed pages again, and take no memory until they are touched; `pages` starts at a page's border.
+ */
 void platform_pages_drop(void *pages, size_t bytes);
 
 /* Reads another process's memory, as far as the system allows: up to `length` bytes; -1 on failure. */

@@ -413,7 +413,7 @@ int platform_poller_take(int poller, struct poller_news *news, int limit)
     int count = epoll_wait(poller, events, limit < NEWS_LIMIT ? limit : NEWS_LIMIT, 0);
     for (int i = 0; i < count; i++) {
         uint32_t what = events[i].events;
-        /* Readable, too: the owner detects the end by reading. */
+        /* Also readable: the owner detects the end by reading. */
         bool end = what & (EPOLLRDHUP | EPOLLHUP | EPOLLERR);
         news[i] = (struct poller_news){events[i].data.ptr, 0};
         news[i].what |= what & EPOLLIN || end ? POLLER_READ : 0;

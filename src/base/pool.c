@@ -160,7 +160,7 @@ void pool_fini(struct pool *pool)
 
 /* ---- pages ------------------------------------------------------------------------------------------- */
 
-/* malloc's; all that AddressSanitizer shall see the ends of. */
+/* malloc's; AddressSanitizer sees where each of them ends. */
 static bool is_small(size_t bytes)
 {
 #ifdef __SANITIZE_ADDRESS__

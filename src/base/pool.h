@@ -1,4 +1,4 @@
-/* pool.h - allocators for what many requests at once need for a moment, and malloc would keep for ever.
+/* pool.h - allocators for what many requests at once need for a moment, and malloc would keep forever.
  *
  * Pages: arrays. From PAGES_LEAST on they are pages of their own, which go back to the system at once; below
  * they are malloc's. Any thread.

@@ -50,7 +50,7 @@ size_t text_whole(const char *text, size_t length);
 void format_text(char *text, size_t capacity, const char *format, va_list arguments)
     __attribute__((format(printf, 3, 0)));
 
-/* Removes blanks, tabs and ends of lines at both ends of the text, and beside each of these characters. */
+/* Removes blanks, tabs and ends of lines at both ends of the text, and next to each of these characters. */
 void text_close_up(char *text, const char *characters);
 
 /* Appends to the text in `text`, which has room for `capacity` bytes, as much as fits. */

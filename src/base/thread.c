@@ -58,7 +58,7 @@ static void in_parent(void)
 static void in_child(void)
 {
     for (struct atfork_handler *handler = handlers, *next; handler; handler = next) {
-        next = handler->next; /* the owner may clear what the handler lies in */
+        next = handler->next; /* the owner may clear the memory that holds the handler */
         handler->in_child(handler->owner);
     }
     handlers = NULL;

@@ -58,7 +58,7 @@ static inline int topology_local_size(const struct topology *topology, int rank)
     return topology_host_size(topology, topology->host_of[rank]);
 }
 
-/* Among the ranks with the same local rank, one on each host that has so many. */
+/* Among the ranks with the same local rank, one on each host that has that many. */
 int topology_cross_rank(const struct topology *topology, int rank);
 int topology_cross_size(const struct topology *topology, int rank);
 

@@ -1,7 +1,7 @@
 /* wire.h - integers and strings to bytes and back; the only decoder of untrusted bytes.
  *
  * Little-endian, as the machine must be; no padding. A reader never reads past its end: the first bad read
- * makes it fail for good, yields zeros, and makes wire_done() false. A writer grows as it needs; out of
+ * makes it fail for good, returns zeros, and makes wire_done() false. A writer grows as it needs; out of
  * memory makes it fail for good in the same way. */
 #ifndef HVD_BASE_WIRE_H
 #define HVD_BASE_WIRE_H

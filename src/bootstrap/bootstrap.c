@@ -112,7 +112,7 @@ static void known_address(const struct bootstrap *bootstrap, char *text, size_t 
     snprintf(text, capacity, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, known_port(bootstrap));
 }
 
-/* Where to listen so that "name:port" leads here, on this host, too, where the name may mean loopback: at all
+/* Where to listen so that "name:port" leads here, also on this host, where the name may mean loopback: at all
  * interfaces (none), or at those that are allowed. *own: these, as other hosts reach them. */
 static hvd_code find_places(const struct bootstrap *bootstrap, const char *name, struct addresses *own,
                             struct addresses *at, hvd_status *status)
@@ -170,7 +170,7 @@ static hvd_code offer(const struct bootstrap *bootstrap, char text[PMI_VALUE_LIM
     return HVD_OK;
 }
 
-/* ---- the others look ----------------------------------------------------------------------------------- */
+/* ---- the others search --------------------------------------------------------------------------------- */
 
 static hvd_code try_offer(const struct bootstrap *bootstrap, const char *text, hvd_status *status)
 {
@@ -288,7 +288,7 @@ static hvd_code publish(const char *folder_path, const char *name, const char *t
     return code;
 }
 
-/* The folder is opened anew each time: a network file system looks at the server then, too. */
+/* The folder is opened anew each time: then a network file system also asks the server. */
 static hvd_code try_file(const struct bootstrap *bootstrap, const char *folder_path, const char *name,
                          bool *has_folder, hvd_status *status)
 {
@@ -465,7 +465,7 @@ static void withdraw_offer(void)
     *arranged.file = '\0';
 }
 
-/* So that neither a next attempt nor another rank finds what did not come about, or is over. */
+/* So that neither a next attempt nor another rank finds an offer that failed or has ended. */
 static void withdraw(void)
 {
     hvd_rendezvous_stop(arranged.server);
@@ -481,7 +481,7 @@ void bootstrap_withdraw_offer(void)
     pthread_mutex_unlock(&arranged.lock);
 }
 
-/* Not the rank: who was rank 0 goes on serving when the ranks are numbered anew. */
+/* Not the rank: the process that was rank 0 continues to serve when the ranks are numbered anew. */
 static void describe_given(const struct starter *starter, const struct settings *settings,
                            char given[GIVEN_LIMIT])
 {

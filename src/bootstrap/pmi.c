@@ -77,8 +77,8 @@ static hvd_code ask(struct exchange *exchange, const char *expected, hvd_status 
 }
 
 /* The value of "name=value" in the answer. */
-static hvd_code take(const struct exchange *exchange, const char *name, char *value, size_t capacity,
-                     hvd_status *status)
+static hvd_code parse(const struct exchange *exchange, const char *name, char *value, size_t capacity,
+                      hvd_status *status)
 {
     const char *at = strstr(exchange->line, name);
     size_t length = at ? strcspn(at + strlen(name), " ") : 0;
@@ -97,12 +97,12 @@ hvd_code pmi_broadcast(int fd, bool own, char text[PMI_VALUE_LIMIT], int64_t dea
     char space[256]; /* of keys: that of the job */
     TRY(ask(&exchange, "rc=0", status, "cmd=init pmi_version=1 pmi_subversion=1\n"));
     TRY(ask(&exchange, "cmd=my_kvsname", status, "cmd=get_my_kvsname\n"));
-    TRY(take(&exchange, " kvsname=", space, sizeof space, status));
+    TRY(parse(&exchange, " kvsname=", space, sizeof space, status));
     if (own)
         TRY(ask(&exchange, "rc=0", status, "cmd=put kvsname=%s key=" KEY " value=%s\n", space, text));
     TRY(ask(&exchange, "cmd=barrier_out", status, "cmd=barrier_in\n"));
     TRY(ask(&exchange, "rc=0", status, "cmd=get kvsname=%s key=" KEY "\n", space));
-    return take(&exchange, " value=", text, PMI_VALUE_LIMIT, status);
+    return parse(&exchange, " value=", text, PMI_VALUE_LIMIT, status);
 }
 
 void pmi_finalize(int fd)

@@ -182,7 +182,7 @@ static hvd_code read_slurm(struct starter *starter, const struct variables *vari
 
 /* ---- the table ---------------------------------------------------------------------------------------- */
 
-/* Own variables first: a launcher, which serves the rendezvous, names the job, too. Then a starter that
+/* Own variables first: a launcher, which serves the rendezvous, also names the job. Then a starter that
  * others start comes before them: torchrun or mpirun under srun. */
 static const struct reader readers[] = {
     {.name = "horovodrun", .needed = {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_JOB"}, .launched = true},

@@ -6,7 +6,7 @@
 #include "net/socket.h"
 
 #define ADDRESSES_LIMIT 8
-#define ADDRESSES_TEXT  968 /* bytes of so many, and of a host's name, each with a port, as text */
+#define ADDRESSES_TEXT  968 /* bytes of that many and of a name, each with a port, as text */
 
 struct ifaddrs;
 

@@ -50,8 +50,8 @@ static void fail(struct candidate *candidate, hvd_code code, const hvd_status *f
 }
 
 /* HVD_PEER_LOST: it has failed. */
-static hvd_code settle(struct candidate *candidate, hvd_code code, const hvd_status *fault,
-                       hvd_status *status)
+static hvd_code conclude(struct candidate *candidate, hvd_code code, const hvd_status *fault,
+                         hvd_status *status)
 {
     struct dial *dial = candidate->dial;
     if (code == HVD_OK) {
@@ -81,7 +81,7 @@ static hvd_code begin(struct candidate *candidate, hvd_status *status)
     dial->last_begun = clock_now();
     dial->next_due = dial->last_begun + NEXT_ADDRESS_DELAY;
     hvd_code code = dial->operations->begin(candidate, &fault);
-    return settle(candidate, code, &fault, status);
+    return conclude(candidate, code, &fault, status);
 }
 
 /* ---- all of them -------------------------------------------------------------------------------------- */
@@ -112,7 +112,7 @@ hvd_code dial_advance(struct candidate *candidate, hvd_status *status)
     hvd_code code = dial->operations->advance(candidate, &fault);
     if (!connected && candidate->connected && dial_index(candidate) == dial->begun - 1)
         dial->next_due = clock_now() + NEXT_PROOF_DELAY;
-    code = settle(candidate, code, &fault, status);
+    code = conclude(candidate, code, &fault, status);
     return code == HVD_PEER_LOST ? dial_turn(dial, status) : code;
 }
 

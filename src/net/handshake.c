@@ -95,7 +95,7 @@ static bool mac_is_right(const struct handshake *handshake, const char *label, c
     return crypto_equal(expected, mac, sizeof expected);
 }
 
-/* A verdict without a proof: the other end learns why, and the connection is over. Zeros stand where
+/* A verdict without a proof: the other end learns why, and the connection ends. Zeros are sent where
  * nonce and MAC would. */
 static void put_refusal(struct handshake *handshake, enum verdict verdict, size_t zeros)
 {
@@ -164,7 +164,7 @@ void handshake_accept(struct handshake *handshake, const char *secret, const str
                                         .in = {.bytes = handshake->in, .capacity = sizeof handshake->in}};
 }
 
-static enum verdict judge(const struct handshake_claim *expected, const struct handshake_claim *claim)
+static enum verdict validate(const struct handshake_claim *expected, const struct handshake_claim *claim)
 {
     if (claim->role != expected->role)
         return VERDICT_ROLE;
@@ -197,13 +197,13 @@ static hvd_code read_hello(struct handshake *handshake, struct wire_reader *read
     wire_get_raw(reader, NONCE_BYTES);
     if (!wire_done(reader))
         return refused(handshake, "its first message is malformed", status);
-    *verdict = judge(&handshake->claim, &claim);
+    *verdict = validate(&handshake->claim, &claim);
     handshake->claim = claim;
     return HVD_OK;
 }
 
-static hvd_code take_hello(struct handshake *handshake, struct wire_reader *reader, bool same_version,
-                           hvd_status *status)
+static hvd_code receive_hello(struct handshake *handshake, struct wire_reader *reader, bool same_version,
+                              hvd_status *status)
 {
     uint8_t nonce[NONCE_BYTES];
     enum verdict verdict;
@@ -224,8 +224,8 @@ static hvd_code take_hello(struct handshake *handshake, struct wire_reader *read
     return HVD_OK;
 }
 
-static hvd_code take_reply(struct handshake *handshake, struct wire_reader *reader, bool same_version,
-                           hvd_status *status)
+static hvd_code receive_reply(struct handshake *handshake, struct wire_reader *reader, bool same_version,
+                              hvd_status *status)
 {
     unsigned verdict = same_version ? wire_get_u8(reader) : VERDICT_VERSION;
     if (verdict)
@@ -249,8 +249,8 @@ static hvd_code take_reply(struct handshake *handshake, struct wire_reader *read
     return HVD_OK;
 }
 
-static hvd_code take_proof(struct handshake *handshake, struct wire_reader *reader, bool same_version,
-                           hvd_status *status)
+static hvd_code receive_proof(struct handshake *handshake, struct wire_reader *reader, bool same_version,
+                              hvd_status *status)
 {
     unsigned verdict = wire_get_u8(reader);
     const uint8_t *mac = wire_get_raw(reader, CRYPTO_MAC_BYTES);
@@ -265,19 +265,19 @@ static hvd_code take_proof(struct handshake *handshake, struct wire_reader *read
     return HVD_OK;
 }
 
-hvd_code handshake_take(struct handshake *handshake, const uint8_t *message, size_t length,
-                        hvd_status *status)
+hvd_code handshake_receive(struct handshake *handshake, const uint8_t *message, size_t length,
+                           hvd_status *status)
 {
     bool same_version;
     struct wire_reader reader = wire_reader_of(message, length);
     TRY(check_header(handshake, &reader, &same_version, status));
     switch (handshake->stage) {
     case HANDSHAKE_HELLO:
-        return take_hello(handshake, &reader, same_version, status);
+        return receive_hello(handshake, &reader, same_version, status);
     case HANDSHAKE_REPLY:
-        return take_reply(handshake, &reader, same_version, status);
+        return receive_reply(handshake, &reader, same_version, status);
     case HANDSHAKE_PROOF:
-        return take_proof(handshake, &reader, same_version, status);
+        return receive_proof(handshake, &reader, same_version, status);
     case HANDSHAKE_DONE:
         break;
     }
@@ -339,7 +339,7 @@ hvd_code handshake_advance(struct handshake *handshake, int fd, hvd_status *stat
         code = read_message(handshake, status);
         if (code)
             return code;
-        code = handshake_take(handshake, stream->in.bytes, stream->in.length, status);
+        code = handshake_receive(handshake, stream->in.bytes, stream->in.length, status);
         wire_reset(&stream->in);
         if (code) {
             stream_write(stream); /* the reason, if it goes at once */

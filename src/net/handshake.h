@@ -51,7 +51,7 @@ struct handshake {
     uint8_t in[HANDSHAKE_MESSAGE_LIMIT], out[HANDSHAKE_MESSAGE_LIMIT];
     uint8_t transcript[2 * HANDSHAKE_MESSAGE_LIMIT]; /* what both MACs cover */
     size_t transcript_length;
-    struct tls *tls; /* whose caller takes it sets this to NULL; see handshake_end */
+    struct tls *tls; /* a caller that takes ownership sets this to NULL; see handshake_end */
 };
 
 /* `secret` is not copied. The acceptor's claim is what it expects; `from`, `channel` and `mesh` are
@@ -79,7 +79,7 @@ short handshake_events(const struct handshake *handshake);
 void handshake_end(struct handshake *handshake);
 
 /* Takes one whole message, header included, and prepares the answer; handshake_advance's inner half. */
-hvd_code handshake_take(struct handshake *handshake, const uint8_t *message, size_t length,
-                        hvd_status *status);
+hvd_code handshake_receive(struct handshake *handshake, const uint8_t *message, size_t length,
+                           hvd_status *status);
 
 #endif

@@ -29,7 +29,7 @@ void socket_close(int *fd)
 
 static int port_of(const struct sockaddr_storage *address)
 {
-    struct sockaddr_in either; /* the port lies at the same place in both families */
+    struct sockaddr_in either; /* the port is at the same place in both families */
     memcpy(&either, address, sizeof either);
     return ntohs(either.sin_port);
 }
@@ -53,7 +53,7 @@ static int listen_on(const struct addrinfo *address, bool given_port)
     int fd = socket(address->ai_family, SOCK_FLAGS, 0);
     if (fd < 0)
         return -1;
-    /* The system's default may be another: "::" shall take IPv4 as well. */
+    /* Dual-stack, whatever the system's default is. */
     if (address->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     /* Connections of an earlier job in TIME_WAIT must not keep its port from the next. */
@@ -140,7 +140,7 @@ int socket_connect(const struct addrinfo *address)
     int fd = socket(address->ai_family, SOCK_FLAGS, 0);
     if (fd < 0)
         return -1;
-    /* An interrupted connect goes on by itself, as one in progress does; socket_error returns how it ended.
+    /* An interrupted connect continues by itself, as one in progress does; socket_error returns how it ended.
      */
     if (connect(fd, address->ai_addr, address->ai_addrlen) == 0 || errno == EINPROGRESS || errno == EINTR)
         return fd;

@@ -31,11 +31,12 @@ bool socket_backlog(int listener, unsigned *waiting, unsigned *limit);
 
 int socket_error(int fd); /* how a connection came about: 0, or an errno value */
 void socket_send_at_once(int fd);
-const char *socket_peer_text(int fd, char text[SOCKET_TEXT]);                  /* "10.0.0.7:4242" */
-bool socket_local_address(int fd, char text[SOCKET_TEXT]);                     /* "10.0.0.7" */
-bool socket_host_text(const struct sockaddr *address, char text[SOCKET_TEXT]); /* likewise; NULL is fine */
+const char *socket_peer_text(int fd, char text[SOCKET_TEXT]); /* "10.0.0.7:4242" */
+bool socket_local_address(int fd, char text[SOCKET_TEXT]);    /* "10.0.0.7" */
+/* The same of an address; NULL is fine. */
+bool socket_host_text(const struct sockaddr *address, char text[SOCKET_TEXT]);
 
-/* Milliseconds for poll(), rounded up; -1: for ever. */
+/* Milliseconds for poll(), rounded up; -1: forever. */
 int socket_poll_timeout(int64_t deadline);
 /* False when the deadline passed first. */
 bool socket_wait(int fd, short events, int64_t deadline);
@@ -58,7 +59,7 @@ void polled_close(struct polled *polled);
 
 /* ---- stream ----------------------------------------------------------------------------------------------
  * Framed messages over a socket or a link that never blocks: reads and writes continue where they
- * stopped. A frame is a length (u32), then so many bytes. One thread at a time. */
+ * stopped. A frame is a length (u32), then that many bytes. One thread at a time. */
 
 struct stream;
 

@@ -274,7 +274,7 @@ static ssize_t outcome_of(struct tls *tls, int n)
     }
 }
 
-/* SSL_get_error looks at errno, and at errors that other connections of this thread have left. */
+/* SSL_get_error reads errno, and at errors that other connections of this thread have left. */
 static void clear_errors(void)
 {
     openssl.ERR_clear_error();

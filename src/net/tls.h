@@ -30,7 +30,7 @@ short tls_events(const struct tls *tls);
 
 /* As recvmsg and sendmsg on the socket: bytes, 0 at the end of the stream, or -1 with errno. Bytes that were
  * changed on their way are EPROTO. A read stops early at EAGAIN only, so that nothing stays behind which no
- * poller reports; after EAGAIN a write has to begin with the same bytes. */
+ * poller reports; after EAGAIN a write must start with the same bytes. */
 ssize_t tls_read(struct tls *tls, const struct iovec *parts, int count);
 ssize_t tls_write(struct tls *tls, const struct iovec *parts, int count);
 

@@ -14,7 +14,7 @@ struct assignment {
 
 /* False: malformed. A negative rank: the slot has no place. */
 bool assignment_decode(struct assignment *assignment, const uint8_t *bytes, size_t length);
-/* Waits for the assignment until `deadline`. HVD_REFUSED: the slot has none, or the epoch is over. */
+/* Waits for the assignment until `deadline`. HVD_REFUSED: the slot has none, or a newer epoch has begun. */
 hvd_code assignments_look_up(struct rendezvous_client *client, const char *slot, int64_t deadline,
                              struct assignment *assignment, hvd_status *status);
 

@@ -19,21 +19,20 @@
 struct rendezvous_client;
 
 /* `address` is "host:port" (also "[::1]:port"), or several, separated by commas. All addresses that their
- * names stand for are tried side by side, and again, until the first completes the handshake or `deadline`
- * (clock_now's) passes; names that are unknown are looked up again. The server takes
- * encrypted and plain connections. `interrupt` (NULL: never) ends this and
- * every later wait; it is not copied. */
+ * names stand for are tried in turn and concurrently, and again, until the first completes the handshake or
+ * `deadline` (clock_now's) passes; names that are unknown are looked up again. The server takes encrypted and
+ * plain connections. `interrupt` (NULL: never) ends this and every later wait; it is not copied. */
 hvd_code rendezvous_connect(const char *address, const char *secret, bool encrypted, int64_t deadline,
                             const struct interrupt *interrupt, struct rendezvous_client **client,
                             hvd_status *status);
 void rendezvous_close(struct rendezvous_client *client); /* NULL is fine */
 
-/* Comes first: enters an epoch of a job. The first rank or key of a newer epoch begins it. With a `size` this
- * joins as one of so many ranks, which lasts until the client enters another epoch or is closed: when all
- * have joined and left, the server drops their keys. *generation is then one higher for each time that the
- * rank joins: all ranks join equally often, so the number names one life of the job, in all its epochs. Size
- * 0: only to put and get, as a rank that has joined by another client, or (rank -1) as no rank: what that
- * puts stays until a newer epoch begins; `generation` may be NULL then. */
+/* Must be called first: enters an epoch of a job. The first rank or key of a newer epoch begins it. With a
+ * `size` this joins as one of that many ranks, which lasts until the client enters another epoch or is
+ * closed: when all have joined and left, the server drops their keys. *generation is then one higher for each
+ * time that the rank joins: all ranks join equally often, so the number names one life of the job, in all its
+ * epochs. Size 0: only to put and get, as a rank that has joined by another client, or (rank -1) as no rank:
+ * what that puts stays until a newer epoch begins; `generation` may be NULL then. */
 hvd_code rendezvous_enter(struct rendezvous_client *client, const char *job, uint32_t epoch, int rank,
                           int size, uint32_t *generation, hvd_status *status);
 
@@ -43,8 +42,8 @@ void rendezvous_scope(struct rendezvous_client *client, uint32_t generation, int
 hvd_code rendezvous_put(struct rendezvous_client *client, const char *key, const void *value, size_t length,
                         hvd_status *status);
 
-/* Waits until the key is there; the value is appended to `value`. A deadline that has passed: only looks.
- * HVD_TIMED_OUT: it is not there. */
+/* Waits until the key is there; the value is appended to `value`. With a deadline that has passed it only
+ * asks. HVD_TIMED_OUT: it is not there. */
 hvd_code rendezvous_get(struct rendezvous_client *client, const char *key, int64_t deadline,
                         struct wire_writer *value, hvd_status *status);
 

@@ -177,7 +177,7 @@ static void answer_watching(struct epoch *epoch, const char *key, struct store *
     }
 }
 
-/* The ring is in no map any more. A write that fails is an event of the socket, too, where it is noticed. */
+/* The ring is no longer in a map. A write that fails is also an event of the socket, where it is noticed. */
 static void answer_ring(struct connection *first, struct store *store)
 {
     struct connection *last = first->previous, *each, *next = first;

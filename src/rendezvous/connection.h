@@ -23,13 +23,13 @@ struct connection {
     struct question question; /* the one waited for */
 };
 
-/* Takes over the descriptor; NULL when memory is out. `secret` is not copied. */
+/* Takes ownership of the descriptor; NULL when memory is out. `secret` is not copied. */
 struct connection *connection_create(int fd, const char *secret);
 void connection_free(struct connection *connection, struct store *store);
 
-/* Goes on until the socket has no more to read, or room to write, or the handshake ends, behind which comes
- * another call. Answers those that wait for what it stores. HVD_OK: alive; anything else: close it, and where
- * the text is not empty, say it. */
+/* Continues until the socket has nothing left to read, no room to write, or the handshake ends, after which
+ * it must be called again. Answers those that wait for what it stores. HVD_OK: alive; anything else: close
+ * it, and where the text is not empty, say it. */
 hvd_code connection_advance(struct connection *connection, struct store *store, hvd_status *status);
 
 /* Puts a key of the starter of the job, whose epoch `number` begins if it is newer than the last one, and

@@ -165,7 +165,8 @@ bool store_join(struct store *store, struct epoch *epoch, uint32_t rank, uint32_
     return true;
 }
 
-/* Not before all have come: who is late finds what the others have left, e.g. why they could not start. */
+/* Not before all have joined: a rank that is late finds the values of the others, e.g. why they could not
+ * start. */
 void store_leave(struct store *store, struct epoch *epoch)
 {
     if (--epoch->members == 0 && epoch->joins.count >= epoch->size)

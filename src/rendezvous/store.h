@@ -10,15 +10,16 @@
 #define STORE_ENTRY_LIMIT ((size_t)1 << 20)
 #define STORE_BYTES_LIMIT ((size_t)256 << 20)
 
-/* The newest epoch of a job. When all its ranks have come and gone, values and joins are dropped; when a
- * newer one begins, the table, too. */
+/* The newest epoch of a job. Once all its ranks have joined and left, values and joins are dropped; when a
+ * newer one starts, the table is dropped as well. */
 struct epoch {
     uint32_t number;
     uint32_t size, members;      /* ranks; connections of ranks that have joined */
-    uint32_t first, next;        /* generations: of who comes first; after the highest yet, of all epochs */
+    uint32_t first;              /* generation of the rank that joins first */
+    uint32_t next;               /* one above the highest generation of all epochs */
     struct map table;            /* the starter's keys, and the lasting ones of ranks: what can be watched */
     struct map values;           /* those of the ranks */
-    struct map joins;            /* by rank: how often it has come */
+    struct map joins;            /* by rank: how often it has joined */
     struct map waiting;          /* by key: the first connection of those that wait for it */
     struct connection *watching; /* the first of those that wait for any key with a prefix */
     char job[RENDEZVOUS_KEY_LIMIT];
@@ -42,7 +43,8 @@ struct store_value {
 void store_free(struct store *store);
 /* The newest epoch of the job. NULL when the store is full or memory is out. Stays until store_free. */
 struct epoch *store_epoch(struct store *store, const char *job);
-/* If this is a newer epoch it takes the older one's place, of which nothing stays; else false. */
+/* If this is a newer epoch it takes the older one's place, of which nothing stays; otherwise returns false.
+ */
 bool store_begin(struct store *store, struct epoch *epoch, uint32_t number);
 /* Adds to one of an epoch's maps, or replaces; false when the store is full or memory is out. */
 bool store_put(struct store *store, struct map *map, const char *key, const void *value, uint32_t length);

@@ -24,7 +24,7 @@ const char *address_record_next(const char *address); /* the line behind it, or 
 bool address_record_has_address(const char *lines, const char *address);
 
 void address_record_encode(struct wire_writer *writer, const struct address_record *record);
-/* In place of what the record, zeroed or valid, holds. */
+/* Replaces the contents of the record, which is zeroed or valid; false: malformed. */
 bool address_record_decode(struct address_record *record, const uint8_t *bytes, size_t length);
 
 hvd_code address_record_publish(const struct mesh_config *config, const struct address_record *record,
@@ -38,14 +38,14 @@ hvd_code address_record_fetch(const struct mesh_config *config, int rank, int64_
 #define ADDRESS_RECORD_TABLE 32
 hvd_code address_record_publish_table(const struct mesh_config *config, int first,
                                       const struct address_record *records, hvd_status *status);
-/* So many of them, in place of what they hold; false: malformed. */
+/* Replaces that many records; false: malformed. */
 bool address_records_decode(struct address_record *records, int count, const uint8_t *bytes, size_t length);
 hvd_code address_record_fetch_table(const struct mesh_config *config, int first, int64_t deadline,
                                     struct address_record *records, hvd_status *status);
 
 /* Publishes why this rank can't open the mesh, so that its peers need not wait for it. */
 void address_record_fail(const struct mesh_config *config, const hvd_status *cause);
-/* Looks whether a peer has published such a cause; then HVD_SYSTEM and its text. */
+/* HVD_SYSTEM, with its text: a peer has published such a cause. Otherwise HVD_OK. */
 #define ADDRESS_RECORD_LOOK_INTERVAL (CLOCK_SECOND / 4)
 hvd_code address_record_failure(const struct mesh_config *config, hvd_status *status);
 

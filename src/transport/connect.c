@@ -520,7 +520,7 @@ static bool is_plausible(const struct attempt *attempt, const struct mesh *mesh,
     const struct handshake_claim *claim = &attempt->handshake.claim;
     uint32_t channels = (uint32_t)mesh->channels;
     uint32_t limit = transport_at(attempt->row)->connection_per_channel ? channels * (LANES_LIMIT + 1) : 1;
-    return peer && claim->from > claim->to && claim->channel < limit &&
+    return peer && channels && claim->from > claim->to && claim->channel < limit &&
            (claim->channel < channels ||
             (mesh->striped_channel && (int)(claim->channel % channels) == mesh->striped_channel)) &&
            (peer->reachable >> attempt->row & 1);
@@ -796,8 +796,8 @@ static hvd_code all_have_failed(struct connector *connector, struct link_dial *l
 }
 
 /* `code` and `status`: those of dial_turn or dial_advance. Returns HVD_OK unless the whole mesh fails. */
-static hvd_code settle_dial(struct connector *connector, struct link_dial *link, hvd_code code,
-                            hvd_status *status)
+static hvd_code conclude_dial(struct connector *connector, struct link_dial *link, hvd_code code,
+                              hvd_status *status)
 {
     switch (code) {
     case HVD_IN_PROGRESS:
@@ -869,7 +869,7 @@ static hvd_code claim_authenticated(struct connector *connector, hvd_status *sta
     return HVD_OK;
 }
 
-/* When the time to connect is over. */
+/* When the time to connect ends. */
 static int64_t deadline_of(const struct link_dial *link)
 {
     const struct mesh *mesh = link->peer->mesh;
@@ -900,7 +900,7 @@ static hvd_code keep_time_of(struct connector *connector, struct link_dial *link
     if (link->again_at <= now)
         dial_restart(&link->dial);
     link->again_at = CLOCK_NEVER;
-    return settle_dial(connector, link, dial_turn(&link->dial, status), status);
+    return conclude_dial(connector, link, dial_turn(&link->dial, status), status);
 }
 
 /* Starts what is due, and frees what has ended. */
@@ -947,7 +947,7 @@ static hvd_code advance(struct connector *connector, struct attempt *attempt, hv
         struct link_dial *link = (struct link_dial *)attempt->candidate.dial;
         if (link->ended || attempt->candidate.socket.fd < 0)
             return HVD_OK;
-        return settle_dial(connector, link, dial_advance(&attempt->candidate, status), status);
+        return conclude_dial(connector, link, dial_advance(&attempt->candidate, status), status);
     }
     if (!attempt->peer)
         advance_newcomer(acceptor_of(connector), attempt);

@@ -38,7 +38,7 @@ struct attempt {
     int64_t since;     /* accepted and authenticated */
     struct mesh *mesh; /* the hub until the mesh that it names has claimed it */
     struct peer *peer; /* NULL: not known yet */
-    int number;        /* of the connection: lane * channels + channel; 0 where one stands for all */
+    int number;        /* of the connection: lane * channels + channel; 0 if one connection carries all */
     struct handshake handshake;
     void *state; /* of the negotiation */
     struct attempt *next;

@@ -1,5 +1,5 @@
 /* lanes.h - a stream of bytes each way over one socket, or striped over several (lanes), each of them over a
- * network interface of its own where there are so many.
+ * network interface of its own if there are that many.
  *
  * A striped stream is cut into blocks. Each travels on one lane behind its number, by which the receiver
  * finds the next one, whatever the delays of the lanes. The sender gives a block to the lane with the fewest
@@ -47,7 +47,7 @@ struct lanes {
 /* Without any lane. An outage of less than `limit` seconds ends no connection; 0: there is no limit. */
 void lanes_init(struct lanes *lanes, bool striped, double limit);
 
-/* Takes over the connection. False: there are too many. */
+/* Takes ownership of the connection. False: there are too many. */
 bool lanes_add(struct lanes *lanes, int fd, struct tls *tls);
 
 /* As sendmsg and recvmsg: bytes; 0: nothing can move now; -1, with errno: the stream is broken, or ended (0).

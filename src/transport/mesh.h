@@ -15,7 +15,7 @@
 
 struct mesh;
 
-/* Closes everything at once, without a word to the peers. NULL is fine. */
+/* Closes all links immediately, without the shutdown handshake. NULL is fine. */
 void mesh_close(struct mesh *mesh);
 
 /* In the child after fork: closes the descriptors and forgets the memory, without touching shared state. */
@@ -28,7 +28,8 @@ int mesh_next_peer(const struct mesh *mesh, int rank);
 struct link *mesh_link(struct mesh *mesh, int peer, int channel);
 const char *mesh_transport_name(const struct mesh *mesh, int peer); /* "none": no links */
 
-/* Who a peer is, and what its process does, by the letter of ps(1); '\0': that can't be seen from here. */
+/* Describes a peer in `who`, and returns what its process does, by the letter of ps(1); '\0': that can't be
+ * seen from here. */
 #define MESH_PEER_TEXT 128
 char mesh_peer_state(const struct mesh *mesh, int peer, char *who, size_t capacity);
 const char *mesh_peer_host(const struct mesh *mesh, int peer); /* its name; NULL: not a peer */
@@ -57,7 +58,7 @@ void mesh_unwatch(struct mesh *mesh, int descriptor);
 /* The owner of the attached mesh of this number, or NULL. */
 void *mesh_find(const struct mesh *hub, unsigned number);
 
-/* Looks, without blocking, for news the kernel knows of (sockets, new connections, ends of connections), of
+/* Handles, without blocking, the news that the kernel has (sockets, new connections, ends of connections), of
  * all meshes of the hub. */
 void mesh_poll(struct mesh *hub);
 
@@ -65,7 +66,7 @@ void mesh_poll(struct mesh *hub);
 int64_t mesh_deadline(const struct mesh *hub);
 
 /* Whether the mesh reports on which links of channel 0 bytes, or the peer's end, may have come. With few
- * neighbours it does not: to look at their links costs less, in each turn and, by link_await, when arming. */
+ * neighbours it does not: to check their links costs less, in each turn and, by link_await, when arming. */
 bool mesh_reports(const struct mesh *mesh);
 
 /* The peers of which that was reported since the last call: a bit each, by index among the ranks of the mesh
@@ -74,8 +75,8 @@ bool mesh_reports(const struct mesh *mesh);
 void mesh_take_news(struct mesh *mesh, uint64_t news[MESH_NEWS_BITS / 64]);
 void mesh_report(struct mesh *mesh, int index);
 
-/* A suspended mesh costs nothing: it is neither polled nor armed, and its links must not be used. False when
- * there is news: it goes on. News resume it, and so does mesh_resume. */
+/* A suspended mesh costs nothing: it is neither polled nor armed, and its links must not be used. False if
+ * there is news: it stays active. News resume it, and so does mesh_resume. */
 bool mesh_suspend(struct mesh *mesh);
 void mesh_resume(struct mesh *mesh);
 
@@ -88,9 +89,9 @@ bool mesh_return_memory(struct mesh *mesh);
 void *mesh_next_resumed(struct mesh *hub);
 
 /* Sleeping takes three steps, so that no wake-up is lost:
- *   mesh_arm     from here on peers and mesh_wake ring; false when there is news already (then do not sleep)
- *   mesh_sleep   blocks until a ring, a socket's news, or the deadline (clock_now's; CLOCK_NEVER)
- *   mesh_disarm  from here on nobody rings
+ *   mesh_arm     peers and mesh_wake send wake-ups; false if there is news already (then do not sleep)
+ *   mesh_sleep   blocks until a wake-up, a socket's news, or the deadline (clock_now's; CLOCK_NEVER)
+ *   mesh_disarm  peers no longer send wake-ups
  * Every mesh that is not suspended is armed; mesh_sleep, mesh_mask and mesh_wake are for a hub.
  * mesh_sleep may be called without the progress lock; so the progress thread stays inside it while a waiting
  * caller works, and only arm and disarm change hands. A mesh_disarm during a sleep masks what the sockets
@@ -107,7 +108,7 @@ void mesh_wake(struct mesh *hub); /* any thread; ends the present or next mesh_s
  * thread. */
 bool mesh_shares_core(struct mesh *mesh, int core);
 
-/* The calling thread goes on on a core where no peer waits, if there is one and a peer of lower rank, which
+/* Moves the calling thread to a core where no peer waits, if there is one and a peer of lower rank, which
  * stays, waits on this one. */
 void mesh_leave_core(struct mesh *mesh, int core);
 

@@ -116,7 +116,7 @@ static hvd_code await(const struct opening *opening, fetch_fn fetch, int rank, i
     return code;
 }
 
-/* One by one. Once the time is over the rest is only looked at, to name all missing ranks. */
+/* One by one. After the deadline the remaining ones are only asked for, to name all missing ranks. */
 static hvd_code collect(const struct opening *opening, int64_t deadline, struct address_record *records,
                         hvd_status *status)
 {
@@ -249,7 +249,7 @@ static hvd_code check_settings(const struct mesh_config *config, hvd_status *sta
 }
 
 /* Published before connections end: a peer whose connection does then finds the cause. */
-static hvd_code settle_failure(const struct mesh_config *config, hvd_code code, hvd_status *status)
+static hvd_code publish_failure(const struct mesh_config *config, hvd_code code, hvd_status *status)
 {
     bool own = code == HVD_OUT_OF_MEMORY || code == HVD_SYSTEM;
     if ((own || code == HVD_UNSUPPORTED) && address_record_failure(config, status))
@@ -291,7 +291,7 @@ static hvd_code connect_mesh(struct mesh *mesh, const struct mesh_config *config
         return HVD_OK;
     hvd_code code = run(&opening, status);
     if (code && code != HVD_INTERRUPTED && code != HVD_TIMED_OUT)
-        code = settle_failure(config, code, status);
+        code = publish_failure(config, code, status);
     if (mesh->hub != mesh)
         connector_free(opening.connector);
     return code;
@@ -331,7 +331,7 @@ static hvd_code make_peers(struct mesh *mesh, const struct mesh_config *config, 
     return HVD_OK;
 }
 
-/* What serves the other meshes, too. */
+/* The parts that also serve the other meshes. */
 static hvd_code make_hub(struct mesh *mesh, hvd_status *status)
 {
     mesh->slots = calloc(MESH_SLOTS, sizeof *mesh->slots);

@@ -26,8 +26,8 @@ struct mesh_config {
 /* Connects to the neighbours, authenticates both ways, and sets up the links: with each peer by the first
  * transport of the table that works for both. The text of an error names the peer and what to look at. All
  * ranks of the job open a hub together; it publishes this rank's addresses, and accepts connections for all
- * its meshes as long as it is open: meanwhile mesh_poll has to be called there. Another mesh may be opened by
- * any thread; mesh_attach comes next, which a hub needs not. */
+ * its meshes as long as it is open: meanwhile mesh_poll must be called there. Another mesh may be opened by
+ * any thread; then call mesh_attach (not needed for a hub). */
 hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_status *status);
 
 /* For a rank that can't open the mesh at all: its peers need not wait for it. */

@@ -21,7 +21,7 @@
 #define TIMED_LEAST KIB(8) /* shorter copies say little */
 #define TRIALS      KIB(256), MIB(64)
 
-#define SHARED_LEAST MIB(1) /* smaller jobs lie in a cache anyway */
+#define SHARED_LEAST MIB(1) /* smaller jobs are in a cache anyway */
 
 #define DIRECT_LEAST KIB(512) /* of a job: the writer of a smaller one would mostly wait for the reader */
 #define DIRECT_RANGE KIB(32)  /* a shorter one is copied sooner than the kernel finds it */

@@ -8,9 +8,9 @@
  *
  * An ordinary store first takes the cache line away from the core that read it last. Between cores that share
  * a cache this is cheap; between others it was measured to take 50 to 100 ns, one line after the other: 1
- * GB/s. A non-temporal store does not, but then the reader has to go to memory: 15 to 20 GB/s anywhere. A
+ * GB/s. A non-temporal store does not, but then the reader must go to memory: 15 to 20 GB/s anywhere. A
  * direct read copies once instead of twice, but the kernel looks up every page: 10 to 14 GB/s. So what is
- * best depends on the processor, on where the two ranks run just now, and on whether their bytes lie in a
+ * best depends on the processor, on where the two ranks run just now, and on whether their bytes are in a
  * cache. All copies are timed, the reader publishes what its own cost, and from time to time a part goes the
  * other way. Memory that is shared is always read in place. Under the progress lock. */
 #ifndef HVD_TRANSPORT_PATH_H
@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* HOROVOD_SHM_PATH. The forced ones leave shared memory aside, too. */
+/* HOROVOD_SHM_PATH. The forced ones also ignore shared memory. */
 enum path_rule { PATH_AUTO, PATH_RING, PATH_NONTEMPORAL, PATH_DIRECT, PATH_RULES };
 
 /* The rule of this name; false: there is none. */
@@ -29,7 +29,7 @@ bool path_rule_find(const char *name, enum path_rule *rule);
 
 /* When the path not taken is tried again. Zeroed memory is valid: at once. */
 struct path_trial {
-    size_t until;    /* so many bytes */
+    size_t until;    /* bytes */
     size_t interval; /* doubles while trials change nothing */
 };
 
@@ -58,7 +58,7 @@ struct store_transfer {
 struct store_transfer stores_begin(struct stores *stores, size_t length);
 void stores_end(struct stores *stores, const struct store_transfer *transfer, size_t length);
 
-/* A byte cost so much this way: makes the better way the one to take. */
+/* Records what a byte cost this way, and selects the better way. */
 void stores_learn(struct stores *stores, enum store_way way, double cost);
 
 /* ---- ring or direct ----------------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
-/* peer.h - what the files of this folder share: a mesh and its peers. */
+/* peer.h - what the files of this folder share: a mesh and its peers. Under the progress lock, or in the
+ * thread that opens the mesh. */
 #ifndef HVD_TRANSPORT_PEER_H
 #define HVD_TRANSPORT_PEER_H
 
@@ -20,7 +21,7 @@ struct peer {
     bool neighbour;                    /* its links are opened with the mesh, on both ends */
     const struct transport *transport; /* of its links; NULL: it has none yet */
     void *state;                       /* the transport's */
-    struct peer *hub; /* the same process in the hub, whose connection serves here, too; or NULL */
+    struct peer *hub; /* the same process in the hub, whose connection also serves here; or NULL */
     int watched;      /* descriptor, by mesh_watch_peer; -1: none */
     long process;     /* id, on its host */
     struct watch watch;
@@ -61,7 +62,7 @@ struct mesh {
     int index;           /* this rank's among the ranks of the mesh */
     struct peer *peers;  /* ascending */
     int peer_count;
-    int neighbours;                     /* so many peers */
+    int neighbours;                     /* number of peers that are neighbours */
     uint64_t news[MESH_NEWS_BITS / 64]; /* reported and not taken */
     struct link *awaited;               /* a list, see link_await */
     struct link **links;                /* of all peers */
@@ -107,7 +108,7 @@ const char *peer_text(const struct peer *peer, char *text, size_t capacity);
 
 /* The connection has ended. `error`: an errno value, 0 for an orderly end. The first cause counts. */
 void peer_lose(struct peer *peer, int error);
-void peer_give_up(struct peer *peer, const hvd_status *cause); /* likewise, for this reason */
+void peer_give_up(struct peer *peer, const hvd_status *cause); /* as peer_lose, for this reason */
 
 /* All its links are there. False: errno. */
 bool peer_linked(struct peer *peer);

@@ -1,6 +1,6 @@
-/* ring.c - reads and writes a ring. What is published with seq_cst order is followed by a look at whether the
- * other side sleeps (shm.c); the sleeper sets its word, then looks here, in the same order: one of the two
- * sees the other. */
+/* ring.c - reads and writes a ring. What is published with seq_cst order is followed by a check whether the
+ * other side sleeps (shm_link.c); the sleeper sets its word, then checks here, in the same order: one of the
+ * two sees the other. */
 #include "transport/ring.h"
 
 #include <string.h>
@@ -87,8 +87,8 @@ bool ring_is_empty(const struct ring *ring)
     return !distance(ring, atomic_load_explicit(&ring->memory->head, memory_order_acquire), ring->mine);
 }
 
-/* How many bytes lie in the ring before the next that lie elsewhere. Whoever has seen a head beyond them has
- * seen their slot, too; what an old slot says is behind, which as unsigned is far ahead. */
+/* How many bytes are in the ring before the next ones that are elsewhere. A side that has seen a head beyond
+ * them has seen their slot, too; what an old slot says is behind, which as unsigned is far ahead. */
 static uint64_t before_slot(const struct ring *ring)
 {
     return atomic_load_explicit(&next_slot(ring)->stamp, memory_order_acquire) - 1 - ring->mine;

@@ -1,10 +1,10 @@
 /* ring.h - a byte stream in shared memory from one writer to one reader, without locks.
  *
- * Head and tail count bytes and only grow; each is written by one side and lies in cache lines of its own.
+ * Head and tail count bytes and only grow; each is written by one side and is in cache lines of its own.
  * Whatever the other side writes there, no access leaves the ring. Messages start at multiples of
- * RING_ALIGNMENT, so elements of 1, 2, 4, 8 or 16 bytes never lie across the ring's end.
+ * RING_ALIGNMENT, so elements of 1, 2, 4, 8 or 16 bytes never cross the ring's end.
  *
- * Some bytes of the stream may lie elsewhere: then a slot says where, and the ring's own bytes at these
+ * Some bytes of the stream may be elsewhere: then a slot says where, and the ring's own bytes at these
  * positions mean nothing. A slot is free again once its bytes were read. */
 #ifndef HVD_TRANSPORT_RING_H
 #define HVD_TRANSPORT_RING_H
@@ -23,7 +23,8 @@
 #define RING_GRAIN     16  /* the largest element; writing pauses only at multiples of it */
 #define RING_SLOTS     16
 
-/* Where bytes of the stream lie: in an arena (shm.h), or, where that is 0, at an address of the writer. */
+/* Where bytes of the stream are: in an arena (shm_memory.h), or, if that is 0, at an address of the writer.
+ */
 struct ring_reference {
     uint64_t arena, offset, length;
 };
@@ -38,7 +39,7 @@ struct ring_slot {
 
 struct ring_memory {
     alignas(RING_LINE) _Atomic uint64_t head;    /* bytes written; the writer's */
-    atomic_bool revoked;                         /* the writer's: what lies elsewhere is valid no more */
+    atomic_bool revoked;                         /* the writer's: bytes elsewhere are no longer valid */
     alignas(RING_LINE) _Atomic uint64_t tail;    /* bytes read; the reader's */
     alignas(RING_LINE) atomic_uint wants_room;   /* set by a writer before it sleeps */
     alignas(RING_LINE) _Atomic uint64_t granted; /* the reader's: the newest of the writer's arenas it sees */
@@ -65,19 +66,19 @@ static inline size_t ring_bytes(size_t size)
 }
 
 /* The writer's. */
-size_t ring_room(struct ring *ring); /* looks at the reader's progress */
+size_t ring_room(struct ring *ring); /* reads the reader's progress */
 /* Copies as much as fits from one part, at most `length`, and shows it to the reader. */
 size_t ring_write(struct ring *ring, const void *bytes, size_t length);
-/* The stream's next bytes lie there; false: no slot is free. */
+/* Says that the stream's next bytes are there; false: no slot is free. */
 bool ring_refer(struct ring *ring, const struct ring_reference *reference);
 void ring_end_write(struct ring *ring);
 
 /* The reader's. */
-size_t ring_available(struct ring *ring); /* looks at the writer's progress */
+size_t ring_available(struct ring *ring); /* reads the writer's progress */
 bool ring_is_empty(const struct ring *ring);
-/* Whether the next bytes lie elsewhere; then where. Once for each such piece, before ring_view. */
+/* Returns true if the next bytes are elsewhere, and where. Once for each such piece, before ring_view. */
 bool ring_follow(struct ring *ring, struct ring_reference *reference);
-/* The next bytes in place, at most `limit`, up to the ring's end or to bytes that lie elsewhere. */
+/* The next bytes in place, at most `limit`, up to the ring's end or to bytes that are elsewhere. */
 size_t ring_view(struct ring *ring, const void **bytes, size_t limit);
 void ring_consume(struct ring *ring, size_t length);
 void ring_end_read(struct ring *ring);

@@ -1,4 +1,4 @@
-/* shm_link.c - the links of shm.c: messages through a ring each way, or read where they lie in the sender's
+/* shm_link.c - the links of shm.c: messages through a ring each way, or read in place in the sender's
  * memory, and the doorbell that wakes a sleeping peer. Under the progress lock. */
 #include "transport/shm_link.h"
 
@@ -102,7 +102,8 @@ static void mark_news(const struct shm_link *shm)
 
 /* ---- link_operations ---------------------------------------------------------------------------------- */
 
-/* Shows the peer the first of these bytes where they lie, if it can and should read them there: how many. */
+/* Shows the peer the first of these bytes in place, if it can and should read them there. Returns how many.
+ */
 static size_t lend(struct shm_link *shm, const struct iovec *part)
 {
     struct ring_reference reference;
@@ -180,7 +181,7 @@ static void lose_lender(struct shm_link *shm, int error)
         peer_lose(shm->peer->peer, error == ESRCH ? 0 : error);
 }
 
-/* The next bytes lie in the peer's memory: finds them. */
+/* The next bytes are in the peer's memory: finds them. */
 static bool borrow(struct shm_link *shm, const struct ring_reference *reference)
 {
     struct lending *lending = &shm->peer->hub->lending;
@@ -274,7 +275,7 @@ static bool shm_consume(struct link *link, size_t n)
     return take(shm, n);
 }
 
-/* The next bytes that lie in one piece, at most `length`. */
+/* The next contiguous bytes, at most `length`. */
 static ssize_t receive_piece(struct shm_link *shm, char *to, size_t length)
 {
     const void *from;

@@ -19,21 +19,21 @@ struct shm_link {
     struct shm_peer *peer;
     struct ring out, in;
     const uint8_t *borrowed; /* the next bytes, in the peer's memory; NULL: it is not mapped here */
-    uint64_t address;        /* then they lie there */
-    size_t borrowed_left;    /* 0: they lie in the ring */
+    uint64_t address;        /* otherwise they are there, in the peer */
+    size_t borrowed_left;    /* 0: they are in the ring */
     size_t unusable;         /* bytes that the last view showed and that were too few to use */
     struct reserve reserve;  /* of `out` */
 };
 
 struct shm_peer {
     struct peer *peer;
-    struct shm_peer *hub; /* whose doorbell and lending serve here: the same process in the hub, or itself */
-    int doorbell;         /* Unix socket; -1: the hub's serves */
+    struct shm_peer *hub;    /* its doorbell and lending serve here: the same process in the hub, or itself */
+    int doorbell;            /* Unix socket; -1: the hub's serves */
     struct segment *segment; /* its memory, mapped here */
     struct path path;        /* of bytes to it */
     struct stores received;  /* from its arenas into memory here that it may have read in place */
-    struct stores reduced;   /* likewise, what was computed from them */
-    struct lending lending;  /* whose memory the one sees of the other */
+    struct stores reduced;   /* results computed from them, stored there */
+    struct lending lending;  /* which memory one sees of the other */
     struct shm_link links[]; /* [channels] */
 };
 

@@ -19,7 +19,7 @@
  * =============================================================================================== */
 
 #define CONTROL_RING  ((size_t)16 << 10)
-#define SHORT_RING    ((size_t)1 << 20) /* beyond a second-level cache: what lies there is this core's own */
+#define SHORT_RING    ((size_t)1 << 20) /* beyond a second-level cache: such a ring is this core's own */
 #define LEAST_RING    ((size_t)16 << 10)
 #define SEGMENT_LIMIT ((size_t)32 << 20) /* rings become smaller rather than a rank's memory larger */
 #define OFFER_CHANNEL 16
@@ -269,7 +269,7 @@ struct reserve reserve_of(const struct ring *ring)
     return (struct reserve){.missing = all, .all = all};
 }
 
-static bool take_piece(struct reserve *reserve, const struct ring *ring, size_t index)
+static bool reserve_piece(struct reserve *reserve, const struct ring *ring, size_t index)
 {
     uint64_t bit = (uint64_t)1 << index;
     size_t piece = piece_bytes(ring);
@@ -288,7 +288,7 @@ bool reserve_next(struct reserve *reserve, const struct ring *ring, size_t lengt
     size_t left = length < ring->size ? length : ring->size;
     for (uint64_t at = ring->mine; reserve->missing && left;) {
         size_t n = piece - (size_t)(at & (piece - 1));
-        if (!take_piece(reserve, ring, (size_t)(at & mask) / piece))
+        if (!reserve_piece(reserve, ring, (size_t)(at & mask) / piece))
             return false;
         n = n < left ? n : left;
         at += n;
@@ -637,7 +637,7 @@ static void ask_to_probe(struct lending *lending, int doorbell)
     lending->probed = send(doorbell, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
 }
 
-/* The kernel reads no memory of devices, such as what a GPU's driver gave. One page stands for its region. */
+/* The kernel reads no memory of devices, such as what a GPU's driver gave. One page represents its region. */
 static bool page_is_readable(struct lending *lending, uintptr_t address)
 {
     char byte;

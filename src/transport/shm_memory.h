@@ -24,7 +24,7 @@ struct segment_memory {
     atomic_int core; /* where the rank last began to wait, from 1 on; 0: unknown */
     bool marked;     /* constant: peers set marks */
     /* Peers that have written on channel 0, a bit each, by place in the mesh modulo the bits: set behind the
-     * bytes, and before the look at `sleeping`. The rank takes a word before it looks at the rings. */
+     * bytes, and before `sleeping` is checked. The rank reads a word before it checks the rings. */
     alignas(RING_LINE) _Atomic uint64_t marks[SEGMENT_MARK_WORDS];
     /* Process sets that have news for the rank, a bit each, by number modulo the bits; set before the bit in
      * `any_signaled` of the word that it lies in. */
@@ -54,7 +54,7 @@ hvd_code segment_allocate(size_t bytes, bool reserved, const char *advice, struc
  * in the setting. The memory comes on demand where the system can do that: segment_reserve, shm.h. */
 hvd_code segment_create(int peers, int neighbours, int channels, size_t wanted, struct segment **segment,
                         hvd_status *status);
-/* Gets memory for the rings to a peer; not `whole`: what both sides look at, and the control channel's. */
+/* Gets memory for the rings to a peer; not `whole`: what both sides read, and the control channel's. */
 hvd_code segment_reserve(const struct segment *segment, int index, bool whole, hvd_status *status);
 void segment_release(struct segment *segment); /* NULL is fine */
 /* The descriptor is needed until the last peer has mapped the memory. */
@@ -65,11 +65,11 @@ struct segment *segment_map(int fd);
 /* This rank's outgoing ring to its `index`th local peer. */
 struct ring segment_ring(const struct segment *segment, int index, int channel);
 
-/* An offer names the rings that are for a peer; the descriptor travels beside it. */
+/* An offer names the rings that are for a peer; the descriptor travels with it. */
 size_t segment_offer_bytes(int channels);
 void segment_offer(const struct segment *segment, int index, uint8_t *offer);
-/* Maps what a peer offers and yields its rings, which come in here. `fd` stays the caller's. NULL when it
- * can't be used. */
+/* Maps what a peer offers and returns its rings, which are incoming here. `fd` stays the caller's. NULL when
+ * it can't be used. */
 struct segment *segment_accept(const uint8_t *offer, int fd, struct ring *rings, int channels);
 
 /* ---- reserve ---------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ struct lending {
     uint8_t *scratch;                    /* for what was read directly and is computed with; or NULL */
 };
 
-/* Whether the peer has mapped the arena in which the part lies; then the reference to send. */
+/* Whether the peer has mapped the arena that contains the part; then the reference to send. */
 bool lending_refer(struct lending *lending, int doorbell, const struct iovec *part,
                    struct ring_reference *reference);
 /* The bytes that the peer refers to, or NULL: it must not. */

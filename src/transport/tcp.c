@@ -83,7 +83,7 @@ static void compact(struct tcp_link *tcp)
     tcp->start = 0;
 }
 
-/* Receives until `wanted` bytes lie in the buffer, or what is there. */
+/* Receives until `wanted` bytes are in the buffer, or as many as there are. */
 static ssize_t fill_buffer(struct tcp_link *tcp, size_t wanted)
 {
     if (tcp->start + wanted > tcp->capacity)
@@ -104,7 +104,7 @@ static void drop(struct tcp_link *tcp, size_t n)
         tcp->start = 0;
 }
 
-static size_t take_buffered(struct tcp_link *tcp, const struct iovec *parts, int count)
+static size_t copy_buffered(struct tcp_link *tcp, const struct iovec *parts, int count)
 {
     size_t total = 0;
     for (int i = 0; i < count && tcp->length; i++) {
@@ -125,7 +125,7 @@ static ssize_t tcp_receive(struct link *link, const struct iovec *parts, int cou
         return receive_parts(tcp, parts, count);
     if (!tcp->length)
         n = fill_buffer(tcp, tcp->capacity);
-    return n > 0 ? (ssize_t)take_buffered(tcp, parts, count) : n;
+    return n > 0 ? (ssize_t)copy_buffered(tcp, parts, count) : n;
 }
 
 static ssize_t tcp_view(struct link *link, const void **data, size_t limit)

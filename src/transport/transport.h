@@ -23,7 +23,7 @@ struct mesh;
 struct link;
 
 /* What a link can do: a constant table of its transport.
- * Functions that return ssize_t yield the bytes moved, 0 when nothing can move now, -1 when the link is
+ * Functions that return ssize_t return the bytes moved, 0 when nothing can move now, -1 when the link is
  * broken (the mesh then reports the peer as lost). */
 struct link_operations {
     /* Takes bytes of the current outgoing message from the parts, in order. Where the peer views the message,
@@ -40,8 +40,8 @@ struct link_operations {
     ssize_t (*view)(struct link *link, const void **data, size_t limit);
     /* Drops n viewed bytes. False: they had been changed meanwhile, and the link is broken. */
     bool (*consume)(struct link *link, size_t n);
-    /* Whether receive and view would find nothing, for what looks in each turn of progress: they cost more.
-     * NULL: unknown. */
+    /* Returns true if receive and view would find nothing, for checks in each turn of progress: they cost
+     * more. NULL: unknown. */
     bool (*is_empty)(const struct link *link);
     /* The current incoming message was received to its end. */
     void (*end_receive)(struct link *link);
@@ -53,7 +53,7 @@ struct link_operations {
     void (*revoke)(struct link *link);
     /* Whether the peer's host has all that was sent. NULL: always. */
     bool (*is_delivered)(const struct link *link);
-    /* For the mesh: is there what want_read and want_write stand for? Called after the mesh was armed, so
+    /* For the mesh: is there what want_read and want_write ask for? Called after the mesh was armed, so
      * what comes later wakes it. */
     bool (*news)(struct link *link);
     /* For the mesh: the descriptor that mesh_watch_link watches is ready (POLLER_READ, ...). */
@@ -72,11 +72,11 @@ struct link {
     struct mesh *mesh; /* NULL: it is in none */
     int peer;          /* rank */
     int channel;
-    /* Set by the user of the link, before link_await: what mesh_arm looks for. */
+    /* Set by the user of the link, before link_await: what mesh_arm checks for. */
     bool want_read;         /* incoming bytes */
     bool want_write;        /* room to send */
     bool awaited;           /* it is in the mesh's list */
-    bool lends;             /* set before send: the peer may read the parts later, where they lie */
+    bool lends;             /* set before send: the peer may read the parts later, in place */
     uint64_t want_taken;    /* that the peer has come so far; 0: not wanted */
     size_t batch_bytes;     /* set before send, receive and view: of the job that the bytes belong to */
     struct stores *storing; /* set by view: for storing what is computed from the bytes; or NULL */
@@ -85,7 +85,7 @@ struct link {
     struct watch watch; /* by mesh_watch_link */
 };
 
-/* mesh_arm looks at the link for as long as anything is wanted. */
+/* mesh_arm checks the link for as long as anything is wanted. */
 void link_await(struct link *link);
 
 static inline ssize_t link_send(struct link *link, const struct iovec *parts, int count)
@@ -128,8 +128,8 @@ struct listeners {
 struct transport {
     const char *name;  /* for HOROVOD_TRANSPORT */
     const char *needs; /* for an error: "both ranks on one host" */
-    /* Each channel has a connection of its own, and dialling is repeated until it succeeds; else one
-     * connection stands for all channels. */
+    /* Each channel has a connection of its own, and dialling is repeated until it succeeds; otherwise one
+     * connection carries all channels. */
     bool connection_per_channel;
     /* Its connections may leave the host, and are encrypted where the settings ask for that. */
     bool encrypts;
@@ -153,16 +153,16 @@ struct transport {
     short (*events)(const void *state);
     void (*discard)(void *state);
     /* Fills peer->links, all or that of the channel, or adds a lane to a striped one; the connection's number
-     * as in connect.h. Takes over connection and `tls` (NULL: it is plain), also on failure. */
+     * as in connect.h. Takes ownership of connection and `tls` (NULL: it is plain), also on failure. */
     hvd_code (*open)(struct peer *peer, int number, int connection, struct tls *tls, void *state,
                      hvd_status *status);
 
-    /* In use, under the progress lock. From `dial` to `attach` may happen at any time then, too. */
+    /* In use, under the progress lock. `dial` to `attach` may also happen at any time then. */
     bool (*attach)(struct peer *peer);     /* to the hub: mesh_watch_peer, mesh_watch_link; false: errno */
     void (*poll)(struct peer *peer);       /* the descriptor that mesh_watch_peer watches is ready */
     void (*take_marks)(struct mesh *mesh); /* mesh_report for what `ready` does not report */
     void (*arm)(struct mesh *mesh, bool armed); /* whether peers that have news must wake this rank */
-    void (*take_signaled)(struct mesh *hub);    /* resumes the meshes that hub->signaled stands for */
+    void (*take_signaled)(struct mesh *hub);    /* resumes the meshes that hub->signaled names */
     /* See mesh_return_memory. */
     bool (*holds_memory)(const struct peer *peer);
     bool (*return_memory)(struct peer *peer);

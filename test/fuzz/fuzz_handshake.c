@@ -22,7 +22,7 @@ static void must(hvd_code code)
 static void take(struct handshake *handshake, const uint8_t *bytes, size_t length)
 {
     hvd_status status;
-    hvd_code code = handshake_take(handshake, bytes, length, &status);
+    hvd_code code = handshake_receive(handshake, bytes, length, &status);
     if (handshake->stage == HANDSHAKE_DONE || (code && code != HVD_REFUSED))
         abort();
 }
@@ -32,7 +32,7 @@ static void meet(struct handshake *initiator, struct handshake *acceptor)
 {
     must(handshake_initiate(initiator, secret, &claim, "initiator", NULL));
     handshake_accept(acceptor, secret, &claim, "acceptor");
-    must(handshake_take(acceptor, initiator->out, initiator->stream.out.length, NULL));
+    must(handshake_receive(acceptor, initiator->out, initiator->stream.out.length, NULL));
 }
 
 static void spoil_reply(const uint8_t *bytes, size_t length)
@@ -87,9 +87,9 @@ static void encrypt(const uint8_t *bytes, size_t length, bool as_tls)
         return; /* no OpenSSL */
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends))
         abort();
-    must(handshake_take(&acceptor, initiator.out, initiator.stream.out.length, NULL));
-    must(handshake_take(&initiator, acceptor.out, acceptor.stream.out.length, NULL));
-    must(handshake_take(&acceptor, initiator.out, initiator.stream.out.length, NULL));
+    must(handshake_receive(&acceptor, initiator.out, initiator.stream.out.length, NULL));
+    must(handshake_receive(&initiator, acceptor.out, acceptor.stream.out.length, NULL));
+    must(handshake_receive(&acceptor, initiator.out, initiator.stream.out.length, NULL));
     wire_reset(&acceptor.stream.out);
     acceptor.stream.sent = 0;
     ssize_t ignored = send(ends[1], bytes, length, MSG_NOSIGNAL);

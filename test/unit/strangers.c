@@ -86,7 +86,7 @@ void try_other_release(const struct target *target)
     handshake.out[4]++;
     stranger_send(fd, handshake.out, handshake.stream.out.length);
     size_t length = stranger_read(target, fd, reply, sizeof reply);
-    assert_int_equal(handshake_take(&handshake, reply, length, &status), HVD_REFUSED);
+    assert_int_equal(handshake_receive(&handshake, reply, length, &status), HVD_REFUSED);
     check_text(status.text, "install the same release");
     close(fd);
 }

@@ -42,7 +42,7 @@ static bool carry(struct pair *pair, struct handshake *from, struct handshake *t
     from->stream.out.length = 0;
     if (pair->message++ == pair->spoiled_message && pair->spoiled_byte < length)
         message[pair->spoiled_byte] ^= 1;
-    *code = handshake_take(to, message, length, status);
+    *code = handshake_receive(to, message, length, status);
     return *code == HVD_OK;
 }
 
@@ -152,7 +152,7 @@ TEST(test_reflection_is_refused)
     forged[6] = 33;
     forged[7] = forged[8] = 0;
     memcpy(forged + 9, pair.acceptor.out + 41, 32); /* its MAC */
-    assert_int_equal(handshake_take(&pair.acceptor, forged, sizeof forged, &pair.acceptor_status),
+    assert_int_equal(handshake_receive(&pair.acceptor, forged, sizeof forged, &pair.acceptor_status),
                      HVD_REFUSED);
     assert_non_null(strstr(pair.acceptor_status.text, "secret"));
 }
@@ -165,12 +165,14 @@ TEST(test_replay_is_refused)
     hvd_status status;
     begin(&pair, "secret", "secret", &claim);
     handshake_accept(&acceptor, "secret", &expected, "a replay");
-    ASSERT_OK(handshake_take(&acceptor, pair.initiator.out, pair.initiator.stream.out.length, &check_status));
+    ASSERT_OK(
+        handshake_receive(&acceptor, pair.initiator.out, pair.initiator.stream.out.length, &check_status));
     carry(&pair, &pair.initiator, &pair.acceptor, &pair.acceptor_code, &pair.acceptor_status);
     carry(&pair, &pair.acceptor, &pair.initiator, &pair.initiator_code, &pair.initiator_status);
     assert_int_equal(pair.initiator.stage, HANDSHAKE_DONE);
-    assert_int_equal(handshake_take(&acceptor, pair.initiator.out, pair.initiator.stream.out.length, &status),
-                     HVD_REFUSED);
+    assert_int_equal(
+        handshake_receive(&acceptor, pair.initiator.out, pair.initiator.stream.out.length, &status),
+        HVD_REFUSED);
 }
 
 TEST(test_foreign_bytes_are_refused)
@@ -184,7 +186,7 @@ TEST(test_foreign_bytes_are_refused)
         struct handshake acceptor;
         handshake_accept(&acceptor, "secret", &expected, "a stranger");
         ASSERT_FAILS(
-            handshake_take(&acceptor, (const uint8_t *)texts[i].bytes, texts[i].length, &check_status),
+            handshake_receive(&acceptor, (const uint8_t *)texts[i].bytes, texts[i].length, &check_status),
             HVD_REFUSED, "a stranger can't be used");
     }
 }
