@@ -274,7 +274,7 @@ class Reducer(Generic[P, A]):
             self.operations.append(operation)
 
     def _stream(self, place: int) -> int | None:
-        """Where the gradient was computed; None for what was computed from it, by this thread."""
+        """Returns the stream of a gradient; None if this thread has prepared the array on its own stream."""
         prepared = self.rounds or place in self.careful
         return None if prepared else self.streams.get(place)
 
