@@ -352,11 +352,14 @@ def test_wait_for_what_is_no_operation(size: int) -> None:
 
 
 def test_collector() -> None:
-    """What hooks are made of: an item for the list, and word of the first one of each thread in turn."""
+    """Hooks are made of it: it adds an item to a list, and calls a function when the thread changes."""
     places: list[int] = []
     firsts: list[int] = []
     last = bytearray(8)
-    collect = [_core.collector(places, i, lambda: firsts.append(len(places)), last) for i in range(2)]
+    streams: dict[int, int] = {}
+    collect = [
+        _core.collector(places, i, lambda: firsts.append(len(places)), last, streams) for i in range(2)
+    ]
     for call in (collect[1], collect[0], collect[1]):
         call("whatever")
     assert places == [1, 0, 1] and firsts == [0]
@@ -366,14 +369,15 @@ def test_collector() -> None:
         other.join(30)
         collect[0]("whatever")
     assert places == [1, 0, 1, 0, 0, 1, 0] and firsts == [0, 3, 4, 5, 6]
+    assert streams == {}  # these parameters are on no device
     places.clear()
     with pytest.raises(ZeroDivisionError):
-        _core.collector(places, 2, lambda: 1 / 0, last)("whatever")  # type: ignore[arg-type,return-value]
+        _core.collector(places, 2, lambda: 1 / 0, last, streams)("")  # type: ignore[arg-type,return-value]
     assert places == []
     with pytest.raises(TypeError):
-        _core.collector((), 0, firsts.clear, last)  # type: ignore[arg-type]
+        _core.collector((), 0, firsts.clear, last, streams)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="last must have 8 bytes"):
-        _core.collector(places, 0, firsts.clear, bytearray(7))
+        _core.collector(places, 0, firsts.clear, bytearray(7), streams)
 
 
 def test_first_failure_of_many(rank: int, size: int) -> None:
