@@ -3,6 +3,7 @@
  * heartbeat has come for some multiple of --timeout-seconds, or no answer to a signal, it kills all ranks. */
 #include "agent.h"
 #include "environment.h"
+#include "faults.h"
 #include "frames.h"
 #include "guard.h"
 #include "options.h"
@@ -11,6 +12,7 @@
 #include "starter.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/status.h"
 #include "base/topology.h"
 #include "net/addresses.h"
@@ -233,6 +235,8 @@ static void assign(struct agent *agent, struct wire_reader *body)
     else
         code = hvd_rendezvous_assign(agent->table.rendezvous, epoch.job, epoch.number, epoch.assignments,
                                      epoch.count, &status);
+    if (!code)
+        code = faults_watch(&agent->table, epoch.job, epoch.number, &status);
     epoch_free(&epoch);
     size_t begin = frame_begin(&agent->frames, FRAME_ASSIGNED);
     wire_put_string(&agent->frames.stream.out, code ? status.text : "");
@@ -445,12 +449,21 @@ static void send_signalled(struct agent *agent, int signal)
     uv_timer_start(&agent->answer, on_time_for_answer, ANSWER_MILLISECONDS, 0);
 }
 
+static void send_fault(struct agent *agent, const hvd_fault *fault)
+{
+    size_t begin = frame_begin(&agent->frames, FRAME_FAULT);
+    fault_put(&agent->frames.stream.out, fault);
+    frame_end(&agent->frames, begin);
+}
+
 /* An agent decides nothing: events become frames. */
 static void happened(struct table *table, const struct event *event)
 {
     struct agent *agent = (struct agent *)table;
     if (event->kind == EVENT_ENDED)
         send_ended(agent, event);
+    else if (event->kind == EVENT_FAULT)
+        send_fault(agent, event->fault);
     else if (event->kind == EVENT_SIGNALLED)
         send_signalled(agent, event->signal);
 }
@@ -553,8 +566,12 @@ static void agent_loop(struct agent *agent)
     }
     if (agent->lost)
         guard_kill_descendants(table->guard);
-    for (int i = 0; i < table->count; i++)
+    bool failed = false;
+    for (int i = 0; i < table->count; i++) {
         process_close_outputs(table->list[i]);
+        failed = failed || table->list[i]->failed;
+    }
+    faults_read(table, failed ? FAULTS_LAST_SECONDS : 0);
     report_progress(agent);
     while (!agent->lost && !frames_idle(&agent->frames))
         uv_run(&table->loop, UV_RUN_ONCE);

@@ -12,6 +12,7 @@
 #include "starter.h"
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -575,6 +576,7 @@ void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader
     struct table *table = remote->table;
     bool assigns = remote == &table->agents->list[0] && table->agents->assigning && !table->agents->started &&
                    !table->ending;
+    hvd_fault fault;
     uint32_t slot;
     switch (kind) {
     case FRAME_READY:
@@ -600,6 +602,10 @@ void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader
         slot = wire_get_u32(body);
         if (!body->failed && slot < (uint32_t)table->count && remote_of(table->list[slot]) == remote)
             take_event(table->list[slot], kind, body);
+        break;
+    case FRAME_FAULT:
+        if (remote == &table->agents->list[0] && fault_get(body, &fault))
+            table->happened(table, &(struct event){.kind = EVENT_FAULT, .fault = &fault});
         break;
     case FRAME_SIGNALLED:
         take_signalled(remote, body);
@@ -637,7 +643,10 @@ static void lose(struct remote *remote, enum event_kind kind, const char *why)
     if (!table->ending)
         say(table, "lost host %s with rank%s %d%s%.0d: %s", remote->host->name, first < last ? "s" : "",
             first, first < last ? " to " : "", first < last ? last : 0, why);
-    table->happened(table, &(struct event){.kind = kind});
+    hvd_fault fault = {.struct_size = sizeof fault, .rank = -1};
+    status_set(&fault.status, HVD_PEER_LOST, "lost host %s: %s", remote->host->name, why);
+    status_blame(&fault.status, HVD_CAUSE_HOST, first, remote->host->name);
+    table->happened(table, &(struct event){.kind = kind, .fault = &fault});
 }
 
 /* Heartbeats come often enough that nobody else can have been silent for half that time, too. */

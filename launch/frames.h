@@ -35,6 +35,7 @@ enum frame_kind {
     FRAME_GONE = 14,      /* slot: all of its process group has ended, too */
     FRAME_TAKEN = 15,     /* bytes of FRAME_INPUT that rank 0 has taken */
     FRAME_SIGNALLED = 16, /* signal that the agent got, and that is to end the job; answered by a heartbeat */
+    FRAME_FAULT = 24,     /* a record that a rank of the job has published (base/fault.h) */
     /* both ways */
     FRAME_HEARTBEAT = 17
 };

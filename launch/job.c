@@ -1,6 +1,7 @@
 /* job.c - runs one job from its start to its exit code: begins the epoch, gives each rank its slot, and does
  * what the policy decides about events. One thread, the loop's. */
 #include "job.h"
+#include "faults.h"
 #include "policy.h"
 #include "processes.h"
 #include "say.h"
@@ -26,6 +27,9 @@ struct job {
     bool begun;             /* the processes have been started */
     int exit_code;          /* horovodrun's */
     struct process *failed; /* whose failure was the first, or NULL; at the end, the first cause */
+    const hvd_fault *cause; /* the first cause, if it is no rank that failed by itself; or NULL */
+    hvd_fault lost;         /* the first host that was lost */
+    int faults;             /* records of ranks so far */
     int interrupts;         /* times that SIGINT was received */
     int64_t interrupted;    /* when the first was */
     bool abandoned;         /* leave without waiting for anything */
@@ -60,6 +64,7 @@ static void on_not_started(struct job *job, const struct event *event)
 
 static void on_ended(struct job *job, const struct event *event)
 {
+    faults_read(&job->table, 0);
     say_process_end(event->process);
     decide(job, event);
 }
@@ -138,6 +143,39 @@ static void on_prepared(struct job *job)
     decide(job, &(struct event){.kind = EVENT_HOST_FAILED, .exit_code = 1});
 }
 
+/* Returns the process of the rank, or NULL. */
+static struct process *find_rank(const struct table *table, int rank)
+{
+    for (int i = 0; i < table->count; i++) {
+        if (table->list[i]->place.rank == rank)
+            return table->list[i];
+    }
+    return NULL;
+}
+
+/* Keeps the newest record of a rank, and the number of its first one. */
+static void on_fault(struct job *job, const hvd_fault *fault)
+{
+    struct process *process = find_rank(&job->table, fault->rank);
+    job->faults++;
+    if (!process)
+        return;
+    if (!process->fault && (process->fault = malloc(sizeof *process->fault)))
+        process->fault_number = job->faults;
+    if (process->fault)
+        *process->fault = *fault;
+}
+
+/* The starter has reported it. */
+static void on_lost(struct job *job, const struct event *event)
+{
+    if (!job->table.ending && event->fault) {
+        job->lost = *event->fault;
+        job->cause = &job->lost;
+    }
+    decide(job, event);
+}
+
 static void happened(struct table *table, const struct event *event)
 {
     struct job *job = (struct job *)table;
@@ -154,8 +192,15 @@ static void happened(struct table *table, const struct event *event)
     case EVENT_ENDED:
         on_ended(job, event);
         break;
+    case EVENT_FAULT:
+        on_fault(job, event->fault);
+        break;
     case EVENT_SIGNALLED:
         on_signalled(job, event);
+        break;
+    case EVENT_HOST_LOST:
+    case EVENT_HOST_SILENT:
+        on_lost(job, event);
         break;
     default: /* the starter has reported the rest */
         decide(job, event);
@@ -167,29 +212,36 @@ static void happened(struct table *table, const struct event *event)
  * -----------------------------------------------------------------------------------
  */
 
-/* Returns the process that the text names first, "lost rank 2 (pid 7, host c): ...", if it has failed;
- * otherwise NULL. */
-static struct process *named_failure(const struct table *table, const char *cause)
+static struct process *find_first_record(const struct table *table)
 {
-    const char *name = strstr(cause, "rank ");
-    int named;
-    if (!name || sscanf(name, "rank %d", &named) != 1 || named < 0 || named >= table->count)
-        return NULL;
-    return table->list[named]->failed ? table->list[named] : NULL;
+    struct process *first = NULL;
+    for (int i = 0; i < table->count; i++) {
+        struct process *process = table->list[i];
+        if (process->fault && (!first || process->fault_number < first->fault_number))
+            first = process;
+    }
+    return first;
 }
 
 /* Ends are reported in any order: those of ranks that end because another one did may be first. So the first
- * failure is that of the rank that their error names; if they print none, a rank that was killed precedes
- * them. */
+ * failure is that of the rank which published the first record, if its program raised an exception while its
+ * engine ran, or of the rank that its engine had lost. Without a record, a rank that was killed precedes the
+ * others. job->cause is set if no rank has failed by itself. */
 static void find_first_failure(struct job *job)
 {
     const struct table *table = &job->table;
+    const struct process *reporter = find_first_record(table);
     struct process *first = job->failed;
-    const char *cause = report_cause(first);
-    struct process *named = cause ? named_failure(table, cause) : NULL;
-    if (named)
-        first = named;
-    for (int i = 0; !cause && i < table->count; i++) {
+    if (reporter) {
+        const hvd_status *status = &reporter->fault->status;
+        bool lost = status->code && status->cause && status->lost_rank >= 0;
+        struct process *named = find_rank(table, lost ? status->lost_rank : reporter->place.rank);
+        if (named && named->failed && (lost || !status->code))
+            first = named;
+        else if (status->code)
+            job->cause = reporter->fault;
+    }
+    for (int i = 0; !reporter && i < table->count; i++) {
         struct process *process = table->list[i];
         if (process->failed && process->signal && (!first->signal || process->ended < first->ended))
             first = process;
@@ -248,10 +300,16 @@ static void run_loop(struct job *job)
     /* Their last output, perhaps without a line's end, before the report that quotes it. */
     for (int i = 0; i < table->count && !job->abandoned; i++)
         process_close_outputs(table->list[i]);
+    char verdict[VERDICT_LIMIT] = "";
     if (job->failed) {
+        faults_read(table, FAULTS_LAST_SECONDS);
         find_first_failure(job);
-        say_first_failure(job->failed);
+        say_first_failure(job->failed, job->cause, verdict);
     }
+    faults_write_outcome(table, &(struct outcome){.exit_code = job->exit_code,
+                                                  .first = job->cause ? NULL : job->failed,
+                                                  .cause = job->cause,
+                                                  .verdict = verdict});
     while (!job->abandoned && !(sink_idle(table->out) && sink_idle(table->err)))
         uv_run(&table->loop, UV_RUN_ONCE);
 }

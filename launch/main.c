@@ -1,6 +1,7 @@
 /* main.c - horovodrun: starts a command as the ranks of one job. */
 #include "agent.h"
 #include "check_build.h"
+#include "faults.h"
 #include "guard.h"
 #include "help.h"
 #include "hosts.h"
@@ -60,8 +61,10 @@ static void report_misspelt(void *owner, const char *name, const char *right)
     fprintf(stderr, "horovodrun: " MISSPELT_TEXT "\n", name, right);
 }
 
-static int usage_error(const hvd_status *status)
+static int usage_error(const struct options *options, const hvd_status *status)
 {
+    if (options->task)
+        faults_write_refusal(options->task, status->text);
     fprintf(stderr, "horovodrun: %s\nTry 'horovodrun --help'.\n", status->text);
     return EXIT_USAGE;
 }
@@ -87,17 +90,17 @@ static int run_command(struct options *options, struct guard *guard)
     hvd_status status;
     if (!options->command[0]) {
         status_set(&status, HVD_INVALID_ARGUMENT, "there is no command to run");
-        return usage_error(&status);
+        return usage_error(options, &status);
     }
     if (settings_init(&settings, &status))
-        return usage_error(&status);
+        return usage_error(options, &status);
     if (take_settings(options, &settings, &status) || take_hosts(options, &hosts, &status)) {
-        exit_code = usage_error(&status);
+        exit_code = usage_error(options, &status);
     } else if (options->mpi && !options->task) { /* horovod.run needs channels to its ranks */
         foreign_report(options);
         if (!options->parent || guard_end_with_parent((pid_t)options->parent, &status) == HVD_OK)
             mpirun_become(options, &hosts, &status);
-        exit_code = usage_error(&status);
+        exit_code = usage_error(options, &status);
     } else {
         foreign_report(options);
         misspelt_variables(environ, report_misspelt, NULL);
@@ -137,7 +140,7 @@ int main(int argc, char **argv)
     int exit_code = 0;
     open_standard_files();
     if (guard_init(&guard, argv, &status) || options_parse(&options, argv, &status))
-        exit_code = usage_error(&status);
+        exit_code = usage_error(&options, &status);
     else if (options.help)
         help_print();
     else if (options.version)

@@ -1,6 +1,7 @@
 /* processes.c - keeps the table of processes, and ends them: by themselves within a time limit, then by
  * SIGTERM, then by SIGKILL. One thread, the loop's. All signals go to process groups. */
 #include "processes.h"
+#include "faults.h"
 #include "say.h"
 #include "starter.h"
 
@@ -338,12 +339,14 @@ void table_close(struct table *table)
     for (int i = 0; i < table->count; i++) {
         for (int j = 0; j < OUTPUTS; j++)
             output_free(&table->list[i]->outputs[j]);
+        free(table->list[i]->fault);
         free(table->list[i]);
     }
     free(table->list);
     sink_free(&table->sinks[0]);
     sink_free(&table->sinks[1]);
     socket_close(&table->function);
+    faults_close(table);
     hvd_rendezvous_stop(table->rendezvous);
     if (table->starter->free)
         table->starter->free(table);

@@ -39,10 +39,12 @@ struct process {
     enum step step;
     int64_t deadline; /* of the step, clock_now's */
     int64_t started, ended;
-    int exit_code;  /* as in a shell: 128 + signal */
-    int signal;     /* that ended it, or 0 */
-    bool signalled; /* by the launcher */
-    bool failed;    /* and not by the launcher's signal */
+    int exit_code;    /* as in a shell: 128 + signal */
+    int signal;       /* that ended it, or 0 */
+    bool signalled;   /* by the launcher */
+    bool failed;      /* and not by the launcher's signal */
+    hvd_fault *fault; /* what its rank has published about why it fails; NULL: nothing */
+    int fault_number; /* of its first record, among all of the job */
     struct output outputs[OUTPUTS];
 };
 
@@ -55,6 +57,7 @@ enum event_kind {
     EVENT_HOST_LOST,     /* the connection to a host has ended, and its processes count as gone */
     EVENT_HOST_SILENT,   /* a host has been silent for too long, and its processes count as gone */
     EVENT_OUTPUT_FAILED, /* the launcher can't write; exit_code */
+    EVENT_FAULT,         /* a rank has published why it fails; fault */
     EVENT_SIGNALLED      /* somebody has sent a signal to the launcher, or to the agent of a host */
 };
 
@@ -63,6 +66,7 @@ struct event {
     struct process *process; /* NULL: it concerns no process */
     int exit_code, signal;
     const char *text; /* of EVENT_NOT_STARTED: why; of EVENT_SIGNALLED: to whom, "host b: its agent " or "" */
+    const hvd_fault *fault; /* of EVENT_FAULT: the record; of EVENT_HOST_LOST and _SILENT: why, or NULL */
 };
 
 struct table {
@@ -75,6 +79,8 @@ struct table {
     int epoch, size; /* the epoch that has begun, and its number of ranks */
     char id[JOB_ID_DIGITS + 1], secret[JOB_SECRET_DIGITS + 1];
     hvd_rendezvous *rendezvous;                 /* if this process serves it */
+    hvd_watch *watch;                           /* for fault records, there; or NULL */
+    uv_poll_t published;                        /* the watch has news */
     char rendezvous_address[JOB_ADDRESS_LIMIT]; /* host:port, or several */
     int input;                                  /* stdin of rank 0 */
     int function;          /* --task: the file that all ranks have as stdin, and read by offset; or -1 */

@@ -82,6 +82,22 @@ void say_process_end(struct process *process)
             outcome(process, text, sizeof text), seconds(process));
 }
 
+/* "raised KeyError: 'x' (train.py, line 12, in step) and ended with exit code 1" */
+static void describe(const struct process *process, char *text, size_t capacity)
+{
+    const hvd_fault *fault = process->fault;
+    char end[64];
+    text[0] = '\0';
+    if (fault && !fault->status.code && *fault->exception) {
+        append_text(text, capacity, "raised %s", fault->exception);
+        if (*fault->file)
+            append_text(text, capacity, " (%s, line %d, in %s)", fault->file, (int)fault->line,
+                        fault->function);
+        append_text(text, capacity, " and ");
+    }
+    append_text(text, capacity, "%s", outcome(process, end, sizeof end));
+}
+
 static const char *hint(const struct process *process)
 {
     return process->signal == SIGKILL ? " (by somebody, or by the kernel if memory ran out: see dmesg)" : "";
@@ -89,12 +105,13 @@ static const char *hint(const struct process *process)
 
 void say_failure(struct process *process)
 {
-    char text[64], others[96] = "";
+    char text[1200], others[96] = "";
     if (process->table->size > 1)
         snprintf(others, sizeof others, "; the others get %g s to end by themselves",
                  process->table->settings->grace_seconds);
-    say(process->table, "rank %d (pid %d) %s%s%s", process->place.rank, process->pid,
-        outcome(process, text, sizeof text), hint(process), others);
+    describe(process, text, sizeof text);
+    say(process->table, "rank %d (pid %d) %s%s%s", process->place.rank, process->pid, text, hint(process),
+        others);
 }
 
 static void say_others(struct table *table, const struct process *first)
@@ -115,31 +132,27 @@ static void say_others(struct table *table, const struct process *first)
         say(table, "after it: %s", line);
 }
 
-const char *report_cause(const struct process *process)
-{
-    static const char name[] = "HorovodInternalError: "; /* as Python ends a traceback */
-    const struct output *errors = &process->outputs[OUTPUT_STDERR];
-    const char *line, *found = NULL;
-    for (unsigned i = 0; !found && (line = output_last_line(errors, i)); i++)
-        found = strstr(line, name);
-    return found ? found + strlen(name) : NULL;
-}
-
-void say_first_failure(const struct process *process)
+void say_first_failure(const struct process *process, const hvd_fault *cause, char verdict[VERDICT_LIMIT])
 {
     struct table *table = process->table;
     const struct output *errors = &process->outputs[OUTPUT_STDERR];
-    const char *cause = process->signal ? NULL : report_cause(process);
-    char text[64];
+    char text[1200];
+    if (cause) {
+        snprintf(verdict, VERDICT_LIMIT, "the job failed after %.3f s: %s", seconds(process),
+                 cause->status.text);
+    } else {
+        describe(process, text, sizeof text);
+        snprintf(verdict, VERDICT_LIMIT, "the first to fail was rank %d (pid %d) on %s: it %s after %.3f s",
+                 process->place.rank, process->pid, process_host(process)->name, text, seconds(process));
+    }
     if (table->size == 1)
         return;
     say_others(table, process);
     if (cause) {
-        say(table, "the job failed after %.3f s: %s", seconds(process), cause);
+        say(table, "%s", verdict);
         return;
     }
-    say(table, "the first to fail was rank %d (pid %d) on %s: it %s after %.3f s%s", process->place.rank,
-        process->pid, process_host(process)->name, outcome(process, text, sizeof text), seconds(process),
+    say(table, "%s%s", verdict,
         errors->lines ? "; its last lines on stderr:" : " and wrote nothing to stderr");
     const char *line;
     for (unsigned i = 0; (line = output_last_line(errors, i)); i++)

@@ -14,11 +14,11 @@ void say_job(struct table *table);                                         /* ve
 void say_process_start(struct process *process, char *const *environment); /* verbose */
 void say_process_end(struct process *process);                             /* verbose */
 void say_failure(struct process *process);                                 /* at once */
-/* At the end, where it is seen, with the last lines of stderr. */
-void say_first_failure(const struct process *process);
 
-/* Returns the first HorovodInternalError in the last lines on stderr, which is the same on every rank, or
- * NULL. */
-const char *report_cause(const struct process *process);
+#define VERDICT_LIMIT 2200
+
+/* At the end, where it is seen, with the last lines of stderr; `cause` if the process has failed because of
+ * it, otherwise NULL. The verdict gets what the first line says. */
+void say_first_failure(const struct process *process, const hvd_fault *cause, char verdict[VERDICT_LIMIT]);
 
 #endif

@@ -28,9 +28,11 @@
 #include "rendezvous/client.h"
 #include "watch/timeline.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* How long shutdown waits for the handshake, beyond the time in which silent ranks are named. */
 #define SHUTDOWN_SECONDS 30
@@ -159,11 +161,24 @@ static void close_context(struct hvd_context *context)
     context_release(context);
 }
 
+/* A descriptor of the engine must not become the standard file that this process has closed: what the program
+ * or the log writes to it would reach a peer. */
+static void open_standard_files(void)
+{
+    int file;
+    do
+        file = open("/dev/null", O_RDWR);
+    while (file >= 0 && file <= STDERR_FILENO);
+    if (file >= 0)
+        close(file);
+}
+
 hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *status)
 {
     struct hvd_context *opened = calloc(1, sizeof *opened);
     if (!opened)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+    open_standard_files();
     atomic_init(&opened->references, 1);
     pool_init(&opened->pool, HANDLES, HANDLES_KEPT);
     overlaps_init(&opened->overlaps);

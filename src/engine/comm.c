@@ -109,9 +109,12 @@ static void run_batch(void *owner, const struct batch *batch)
     batch_start(owner, batch);
 }
 
+/* A caller that learns here that a rank has left finds the same in hvd_health at once. */
 static void finish_request(void *owner, struct pending *request, const hvd_status *status)
 {
-    (void)owner;
+    const struct comm *comm = owner;
+    if (status->code == HVD_SHUT_DOWN && comm->id == 0)
+        context_fail(comm->context, status);
     handle_finish(request->owner, status);
 }
 

@@ -1,8 +1,12 @@
-"""Why a rank failed, as data: at the rendezvous, for a starter written in Python."""
+"""Why a rank failed, as data: for a starter written in Python, for horovodrun, and for horovod.run."""
 
 from __future__ import annotations
 
+import os
+import pickle
+import re
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +15,11 @@ from typing import Any
 import pytest
 from conftest import DEADLINE, Launcher
 
+import horovod
 from horovod import _core
+from horovod.common.exceptions import HorovodInternalError, JobFailedError
 from horovod.common.faults import PREFIX, Fault, read_fault
+from horovod.runner.functions import pickled, run_pickled
 
 RANK = """
 import os, signal, sys
@@ -36,13 +43,7 @@ ACTIONS = {
 }
 
 
-@pytest.fixture
-def rendezvous() -> Iterator[Any]:
-    with _core.Rendezvous("127.0.0.1", secrets.token_hex(8)) as made:
-        yield made
-
-
-class Starter:
+class ByHand:
     """Starts processes by hand, each with a slot, which keep it over epochs."""
 
     def __init__(self, launcher: Launcher, secret: str) -> None:
@@ -73,21 +74,21 @@ class Starter:
 
 
 @pytest.fixture
-def starter(launcher: Launcher) -> Iterator[Starter]:
-    made = Starter(launcher, secrets.token_hex(8))
+def by_hand(launcher: Launcher) -> Iterator[ByHand]:
+    made = ByHand(launcher, secrets.token_hex(8))
     yield made
     made.rendezvous.close()
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
-def test_two_epochs_and_a_fault(starter: Starter, kind: str) -> None:
+def test_two_epochs_and_a_fault(by_hand: ByHand, kind: str) -> None:
     """The first epoch ends by a fault, the second one without the rank that failed."""
     source = RANK.format(action=ACTIONS[kind])
-    starter.assign(4, ["a", "b", "c"])
-    ranks = [starter.start(slot, 4, source, stderr=subprocess.DEVNULL) for slot in "abc"]
-    found = starter.faults(4, 2)
+    by_hand.assign(4, ["a", "b", "c"])
+    ranks = [by_hand.start(slot, 4, source, stderr=subprocess.DEVNULL) for slot in "abc"]
+    found = by_hand.faults(4, 2)
     [rank.wait(DEADLINE) for rank in ranks]
-    found |= starter.faults(4, 3 if kind == "exception" else 2)
+    found |= by_hand.faults(4, 3 if kind == "exception" else 2)
     if kind == "exception":
         own = found.pop(1)
         assert (own.exception, own.function, own.code, own.cause) == (
@@ -104,9 +105,168 @@ def test_two_epochs_and_a_fault(starter: Starter, kind: str) -> None:
         for fault in found.values()
     )
     assert all(fault.function == "step" for fault in found.values())
-    starter.assign(5, ["a", "c"])
+    by_hand.assign(5, ["a", "c"])
     again = [
-        starter.start(slot, 5, "import horovod as hvd; hvd.init(); print(hvd.rank(), hvd.size())")
+        by_hand.start(slot, 5, "import horovod as hvd; hvd.init(); print(hvd.rank(), hvd.size())")
         for slot in "ac"
     ]
     assert [process.communicate(timeout=DEADLINE)[0] for process in again] == ["0 2\n", "1 2\n"]
+
+
+def test_keys_of_the_starter() -> None:
+    with (
+        _core.Rendezvous("127.0.0.1", "secret") as rendezvous,
+        rendezvous.watch("job", 0, "notice/") as watch,
+    ):
+        assert watch.next(0) is None
+        rendezvous.put("job", 0, "notice/hosts", b"b:2")
+        assert watch.next(DEADLINE) == ("notice/hosts", b"b:2")
+        with pytest.raises(ValueError, match="1 watches of this Rendezvous are open"):
+            rendezvous.close()
+        rendezvous.assign("job", 1, [("a", 0, None)])
+        with pytest.raises(HorovodInternalError, match="epoch 1 has begun") as caught:
+            watch.next(DEADLINE)
+        assert (caught.value.code, caught.value.cause, caught.value.lost_rank) == ("REFUSED", "none", None)
+        assert pickle.loads(pickle.dumps(caught.value)).code == "REFUSED"
+    assert rendezvous.port is None
+    with pytest.raises(ValueError, match="has been closed"):
+        rendezvous.watch("job", 1)
+    with pytest.raises(ValueError, match="has been closed"):
+        watch.next(0)
+
+
+def test_what_rendezvous_refuses() -> None:
+    with pytest.raises(ValueError, match="needs a secret"):
+        _core.Rendezvous(None, "")
+    with _core.Rendezvous("127.0.0.1", "secret") as rendezvous:
+        with pytest.raises(TypeError, match="a slot is a tuple"):
+            rendezvous.assign("job", 0, ["a"])  # type: ignore[list-item]
+        with pytest.raises(ValueError, match="is no assignment"):
+            rendezvous.assign("job", 0, [("a", 7, None)])
+        with pytest.raises(ValueError, match="longer than"):
+            rendezvous.put("job", 0, "k" * 300, b"")
+    with pytest.raises(HorovodInternalError, match="malformed, or of another version"):
+        read_fault(b"\x02")
+
+
+# ---- horovodrun --------------------------------------------------------------------------------------------
+
+SILENT = ["bash", "-c", 'exec "$0" "$@" 2>&-', sys.executable]  # stderr is closed
+SAID = {
+    "exception": (1, r"it raised KeyError: 'the one' \(\S+, line 7, in step\) and ended with exit code 1"),
+    "_exit": (3, "it ended with exit code 3"),
+    "kill": (137, "it was killed by SIGKILL"),
+}
+
+
+@pytest.mark.parametrize("kind", SAID)
+def test_what_horovodrun_says_of_silent_ranks(launcher: Launcher, kind: str) -> None:
+    code, how = SAID[kind]
+    script = launcher.script(RANK.format(action=ACTIONS[kind]))
+    result = launcher.run("-np", "3", *SILENT, script)
+    assert result.returncode == code
+    expected = (
+        rf"the first to fail was rank 1 \(pid \d+\) on localhost: {how} after \S+ s and wrote nothing to"
+    )
+    assert re.search(expected, result.stderr), result.stderr
+    assert "<stderr>" not in result.stderr
+
+
+def test_what_horovodrun_says_of_a_silent_job_of_one_rank(launcher: Launcher) -> None:
+    script = launcher.script("import horovod as hvd\nhvd.init()\nraise ValueError('alone')")
+    result = launcher.run("-np", "1", *SILENT, script)
+    expected = (
+        r"rank 0 \(pid \d+\) raised ValueError: alone \(\S+, line 3, in <module>\) and ended with exit code 1"
+    )
+    assert re.search(expected, result.stderr), result.stderr
+
+
+def test_what_horovodrun_says_of_a_lost_host(launcher: Launcher) -> None:
+    """The agent of the second host dies, and its rank with it."""
+    script = launcher.script(RANK.format(action="os.kill(os.getppid(), signal.SIGKILL)"))
+    result = launcher.run(*launcher.agents(), "-H", "b:1,c:1", *SILENT, script)
+    assert result.returncode == 1
+    assert "horovodrun: lost host c with rank 1: its connection has ended" in result.stderr
+
+
+# Rank 1 is a shell, whose only child leaves the job; rank 0 ends because of that before the shell does.
+CHILD = """
+import os, sys
+import numpy as np, horovod as hvd
+hvd.init()
+hvd.barrier()
+if hvd.rank() == 1:
+    os._exit(0) if sys.argv[1] == "lost" else sys.exit(0)
+os.replace("pid", "died") if open("pid", "w").write(str(os.getpid())) else None
+while True:
+    hvd.allreduce(np.ones(1), name="x")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "late", "code", "text"),
+    [
+        ("lost", "exit 5", 5, "the first to fail was rank 1 .* ended with exit code 5"),
+        ("left", "kill -KILL $$", 137, "the first to fail was rank 1 .* was killed by SIGKILL"),
+        ("lost", "exit 0", 1, "the job failed after .* s: lost rank 1 "),
+        ("left", "exit 0", 1, "the job failed after .* s: rank 1 has left the job"),
+    ],
+)
+def test_the_first_cause_counts(launcher: Launcher, how: str, late: str, code: int, text: str) -> None:
+    script = launcher.script(CHILD)
+    see = "until [ -e died ] && ! kill -0 $(cat died) 2>/dev/null; do sleep 0.01; done"
+    shell = f'if [ $HOROVOD_RANK = 1 ]; then "$@"; {see}; {late}; else exec "$@" 2>&-; fi'
+    result = launcher.run(
+        "-np", "2", "--grace-seconds", "20", "bash", "-c", shell, "x", sys.executable, script, how
+    )
+    assert result.returncode == code, result.stderr
+    assert re.search(f"horovodrun: {text}", result.stderr), result.stderr
+
+
+# ---- horovod.run -------------------------------------------------------------------------------------------
+
+
+def fail_in_silence(kind: str) -> None:
+    import numpy as np
+
+    import horovod as hvd
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    hvd.init()
+    hvd.barrier()
+    if hvd.rank() == 1:
+        if kind == "exception":
+            raise KeyError("the one")
+        if kind == "_exit":
+            os._exit(3)
+        os.kill(os.getppid() if kind == "host" else os.getpid(), signal.SIGKILL)
+    while True:
+        hvd.allreduce(np.ones(1), name="x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "code"), [("exception", "exception", 1), ("_exit", "exit", 3), ("kill", "signal", 137)]
+)
+def test_what_horovod_run_raises(kind: str, cause: str, code: int) -> None:
+    with pytest.raises(JobFailedError) as caught:
+        horovod.run(fail_in_silence, (kind,), np=3)
+    fault, others = caught.value.fault, caught.value.faults
+    assert fault and others[1] == fault and caught.value.exit_code == code
+    assert (fault.rank, fault.host, fault.cause, fault.exit_code) == (1, "localhost", cause, code)
+    assert fault.signal == (signal.SIGKILL if kind == "kill" else 0)
+    if kind == "exception":
+        assert (fault.exception, fault.function) == ("KeyError: 'the one'", "fail_in_silence")
+        assert fault.file == __file__ and isinstance(caught.value.__cause__, KeyError)
+    for rank in (0, 2):
+        assert others[rank].lost_rank == 1 and others[rank].text
+        assert others[rank].exception.startswith("horovod.common.exceptions.HorovodInternalError: ")
+
+
+def test_what_horovod_run_raises_for_a_lost_host(launcher: Launcher) -> None:
+    options = [*launcher.agents(), "-H", "b:1,c:1"]
+    with pytest.raises(JobFailedError) as caught:
+        run_pickled(pickled(fail_in_silence, ("host",), {}), None, options)
+    fault = caught.value.fault
+    assert fault and (fault.rank, fault.cause, fault.lost_rank, fault.lost_host) == (None, "host", 1, "c")
+    assert fault.text.startswith("lost host c: its connection has ended")
+    assert caught.value.faults[0].lost_rank == 1

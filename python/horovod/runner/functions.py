@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import pickle
-import re
 import subprocess
 import sys
 import tempfile
@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import HorovodInternalError, JobFailedError
+from horovod.common.faults import Fault
 from horovod.runner.arguments import options_of
 from horovod.runner.output import Output, pass_on, warn_of_loss
 from horovod.runner.private import private_folder
@@ -28,6 +29,7 @@ TASK = "from horovod.runner.task import main; main()"
 # How programs know that ranks have failed.
 FAILED = "Horovod detected that one or more processes exited with non-zero status"
 TRACEBACK_LINES = 40
+OUTCOME = "outcome"  # the file in which horovodrun says how the job ended
 
 
 def pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
@@ -85,15 +87,37 @@ def _unpickled(error: bytes | None) -> BaseException | None:
     return found if isinstance(found, BaseException) else None
 
 
-def _raise_first(reports: Sequence[Report], verdict: str) -> None:
-    """RuntimeError caused by the first error; those of ranks that only lost another one count less."""
+def _outcome(folder: Path) -> dict[str, Any]:
+    """What horovodrun has left about the end of the job (``faults_write_outcome`` in launch/faults.h)."""
+    try:
+        found: dict[str, Any] = json.loads((folder / OUTCOME).read_bytes().decode(errors="replace"))
+    except (OSError, ValueError):  # it was killed
+        return {}
+    return found
+
+
+def _failure(reports: Sequence[Report], outcome: Mapping[str, Any], last_lines: str) -> JobFailedError:
+    """The cause is what the rank that horovodrun names raised; else an error that is not of a lost rank."""
+    first = Fault(**outcome["first"]) if outcome.get("first") else None
+    faults = {each["rank"]: Fault(**each) for each in outcome.get("ranks", [])}
     failed = [(report, _unpickled(report.error)) for report in reports if report.traceback]
+    code, verdict = (
+        outcome.get("exit_code", 1),
+        f"horovodrun: {outcome['verdict']}" if outcome.get("verdict") else "",
+    )
     if not failed:
-        return
-    report, cause = min(failed, key=lambda each: (isinstance(each[1], HorovodInternalError), each[0].when))
+        text = f"{FAILED}: horovodrun ended with exit code {code}; its last lines:\n{last_lines}"
+        return JobFailedError(f"{text}\n\n{verdict}".rstrip(), first, faults, code)
+    number = first.rank if first else None
+    report, cause = min(
+        failed,
+        key=lambda each: (each[0].rank != number, isinstance(each[1], HorovodInternalError), each[0].when),
+    )
     lines = "\n".join(report.traceback.splitlines()[-TRACEBACK_LINES:])
     text = f"{FAILED}.\nrank {report.rank}: {report.summary}\n\nrank {report.rank} raised it here:\n{lines}"
-    raise RuntimeError(f"{text}\n\n{verdict}".rstrip()) from cause
+    error = JobFailedError(f"{text}\n\n{verdict}".rstrip(), first, faults, code)
+    error.__cause__ = cause
+    return error
 
 
 def _result(report: Report) -> Any:
@@ -163,8 +187,9 @@ def run(
     Raises:
         ValueError: parameters that exclude each other, or that ``horovodrun`` refuses.
         ImportError: the function can't be sent without cloudpickle.
-        RuntimeError: a rank failed; it says which one and how. What it raised is the ``__cause__``, unless
-            that can't be brought here.
+        JobFailedError: a RuntimeError: a rank failed; it says which one and how. What it raised is the
+            ``__cause__``, unless that can't be brought here; ``fault`` is the first cause as data, ``faults``
+            says why each rank failed.
     """
     parameters = locals()
     function = pickled(parameters.pop("func"), parameters.pop("args"), parameters.pop("kwargs") or {})
@@ -184,15 +209,14 @@ def run_pickled(function: bytes, executable: str | None, options: Sequence[str])
         send_function(folder, function)
         command = [executable or sys.executable, "-c", TASK]
         code, outputs = _launch(["--task", str(folder), *options, "--", *command])
-        last_lines = "".join(outputs[1].last)
-        if code == 2 and last_lines.endswith("Try 'horovodrun --help'.\n"):
-            raise ValueError(last_lines.splitlines()[-2])
-        reports = _reports(folder)
-    verdict = "".join([*filter(re.compile(r"horovodrun: \S").match, outputs[1].last)][-1:])
+        outcome, reports = _outcome(folder), _reports(folder)
+    if "refusal" in outcome:
+        raise ValueError(outcome["refusal"])
+    failed = code or any(report.traceback for report in reports)
+    error = _failure(reports, {"exit_code": code, **outcome}, "".join(outputs[1].last)) if failed else None
     try:
         warn_of_loss(outputs)  # raises where warnings are errors
     finally:
-        _raise_first(reports, verdict)
-    if code:
-        raise RuntimeError(f"{FAILED}: horovodrun ended with exit code {code}; its last lines:\n{last_lines}")
+        if error:
+            raise error
     return _results(reports)

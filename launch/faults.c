@@ -1,0 +1,148 @@
+/* faults.c - reads fault records as ranks publish them, and writes the outcome of a job for horovod.run. One
+ * thread, the loop's. */
+#include "faults.h"
+
+#include "base/status.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- records ------------------------------------------------------------------------------------------- */
+
+static void report(struct table *table, const hvd_entry *entry)
+{
+    hvd_fault fault = {.struct_size = sizeof fault};
+    if (hvd_read_fault(entry->value, entry->length, &fault, NULL) == HVD_OK)
+        table->happened(table, &(struct event){.kind = EVENT_FAULT, .fault = &fault});
+}
+
+void faults_read(struct table *table, double seconds)
+{
+    hvd_entry entry = {.struct_size = sizeof entry};
+    hvd_code code = HVD_OK;
+    while (table->watch && !code) {
+        code = hvd_watch_next(table->watch, seconds, &entry, NULL);
+        if (!code)
+            report(table, &entry);
+    }
+    if (code && code != HVD_TIMED_OUT) /* a newer epoch has begun, or the rendezvous is gone */
+        uv_poll_stop(&table->published);
+}
+
+static void on_published(uv_poll_t *published, int status, int events)
+{
+    (void)status; /* the next read has the error, too */
+    (void)events;
+    faults_read(published->data, 0);
+}
+
+hvd_code faults_watch(struct table *table, const char *job, int epoch, hvd_status *status)
+{
+    TRY(hvd_watch_open(table->rendezvous, job, epoch, "fault/", &table->watch, status));
+    int error = uv_poll_init(&table->loop, &table->published, hvd_watch_descriptor(table->watch));
+    table->published.data = table;
+    if (!error)
+        error = uv_poll_start(&table->published, UV_READABLE, on_published);
+    if (error)
+        return status_set_errno(status, -error, "can't watch for the faults of ranks");
+    faults_read(table, 0); /* asks the first question */
+    return HVD_OK;
+}
+
+void faults_close(struct table *table)
+{
+    hvd_watch_close(table->watch);
+    table->watch = NULL;
+}
+
+/* ---- the outcome --------------------------------------------------------------------------------------- */
+
+static void put_text(FILE *file, const char *name, const char *text)
+{
+    fprintf(file, ", \"%s\": \"", name);
+    for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
+        if (*at < ' ')
+            fprintf(file, "\\u%04x", *at);
+        else
+            fprintf(file, *at == '"' || *at == '\\' ? "\\%c" : "%c", *at);
+    }
+    fputc('"', file);
+}
+
+static void put_record(FILE *file, const hvd_fault *fault)
+{
+    bool stopped = fault->status.code != HVD_OK;
+    put_text(file, "cause", hvd_cause_name(stopped ? fault->status.cause : HVD_CAUSE_EXCEPTION));
+    if (stopped) {
+        put_text(file, "code", hvd_code_name(fault->status.code) + strlen("HVD_"));
+        put_text(file, "text", fault->status.text);
+    }
+    if (stopped && fault->status.cause) {
+        fprintf(file, ", \"lost_rank\": %d", (int)fault->status.lost_rank);
+        put_text(file, "lost_host", fault->status.host);
+    }
+    put_text(file, "exception", fault->exception);
+    put_text(file, "file", fault->file);
+    put_text(file, "function", fault->function);
+    fprintf(file, ", \"line\": %d", (int)fault->line);
+}
+
+static void put_process(FILE *file, const struct process *process)
+{
+    fprintf(file, "{\"rank\": %d, \"pid\": %d, \"exit_code\": %d, \"signal\": %d", process->place.rank,
+            process->pid, process->exit_code, process->signal);
+    put_text(file, "host", process_host(process)->name);
+    if (process->fault)
+        put_record(file, process->fault);
+    else
+        put_text(file, "cause", process->signal ? "signal" : "exit");
+    fputc('}', file);
+}
+
+static FILE *open_outcome(const char *folder)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/outcome", folder);
+    return fopen(path, "we");
+}
+
+void faults_write_outcome(const struct table *table, const struct outcome *outcome)
+{
+    FILE *file = table->options->task ? open_outcome(table->options->task) : NULL;
+    bool any = false;
+    if (!file)
+        return;
+    fprintf(file, "{\"exit_code\": %d", outcome->exit_code);
+    put_text(file, "verdict", outcome->verdict);
+    if (outcome->first) {
+        fprintf(file, ", \"first\": ");
+        put_process(file, outcome->first);
+    } else if (outcome->cause) {
+        fprintf(file, ", \"first\": {\"rank\": null");
+        put_record(file, outcome->cause);
+        fputc('}', file);
+    }
+    fprintf(file, ", \"ranks\": [");
+    for (int i = 0; i < table->count; i++) {
+        const struct process *process = table->list[i];
+        if (!process->failed && !process->fault)
+            continue;
+        fprintf(file, any ? ",\n" : "\n");
+        put_process(file, process);
+        any = true;
+    }
+    fprintf(file, "]}\n");
+    fclose(file);
+}
+
+void faults_write_refusal(const char *folder, const char *text)
+{
+    FILE *file = open_outcome(folder);
+    if (!file)
+        return;
+    fprintf(file, "{\"exit_code\": 2");
+    put_text(file, "refusal", text);
+    fprintf(file, "}\n");
+    fclose(file);
+}
