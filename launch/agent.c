@@ -235,12 +235,12 @@ static void assign(struct agent *agent, struct wire_reader *body)
     else
         code = hvd_rendezvous_assign(agent->table.rendezvous, epoch.job, epoch.number, epoch.assignments,
                                      epoch.count, &status);
-    if (!code)
-        code = faults_watch(&agent->table, epoch.job, epoch.number, &status);
-    epoch_free(&epoch);
     size_t begin = frame_begin(&agent->frames, FRAME_ASSIGNED);
     wire_put_string(&agent->frames.stream.out, code ? status.text : "");
     frame_end(&agent->frames, begin);
+    if (!code && faults_watch(&agent->table, epoch.job, epoch.number, &status))
+        fprintf(stderr, "horovodrun: %s\n", status.text);
+    epoch_free(&epoch);
 }
 
 /* ---- processes ----------------------------------------------------------------------------------------- */

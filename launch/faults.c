@@ -6,6 +6,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- records ------------------------------------------------------------------------------------------- */
@@ -27,7 +28,7 @@ void faults_read(struct table *table, double seconds)
             report(table, &entry);
     }
     if (code && code != HVD_TIMED_OUT) /* a newer epoch has begun, or the rendezvous is gone */
-        uv_poll_stop(&table->published);
+        uv_poll_stop(table->published);
 }
 
 static void on_published(uv_poll_t *published, int status, int events)
@@ -37,21 +38,36 @@ static void on_published(uv_poll_t *published, int status, int events)
     faults_read(published->data, 0);
 }
 
+static void free_handle(uv_handle_t *handle)
+{
+    free(handle);
+}
+
 hvd_code faults_watch(struct table *table, const char *job, int epoch, hvd_status *status)
 {
-    TRY(hvd_watch_open(table->rendezvous, job, epoch, "fault/", &table->watch, status));
-    int error = uv_poll_init(&table->loop, &table->published, hvd_watch_descriptor(table->watch));
-    table->published.data = table;
-    if (!error)
-        error = uv_poll_start(&table->published, UV_READABLE, on_published);
-    if (error)
-        return status_set_errno(status, -error, "can't watch for the faults of ranks");
+    faults_close(table);
+    uv_poll_t *published = malloc(sizeof *published);
+    if (!published)
+        return status_no_memory(status);
+    hvd_code code = hvd_watch_open(table->rendezvous, job, epoch, "fault/", &table->watch, status);
+    if (code || uv_poll_init(&table->loop, published, hvd_watch_descriptor(table->watch))) {
+        free(published);
+        hvd_watch_close(table->watch);
+        table->watch = NULL;
+        return code ? code : status_set(status, HVD_SYSTEM, "can't watch for the faults of ranks");
+    }
+    table->published = published;
+    published->data = table;
+    uv_poll_start(published, UV_READABLE, on_published);
     faults_read(table, 0); /* asks the first question */
     return HVD_OK;
 }
 
 void faults_close(struct table *table)
 {
+    if (!table->watch)
+        return;
+    uv_close((uv_handle_t *)table->published, free_handle);
     hvd_watch_close(table->watch);
     table->watch = NULL;
 }

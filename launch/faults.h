@@ -14,7 +14,7 @@ hvd_code faults_watch(struct table *table, const char *job, int epoch, hvd_statu
 /* Reports the records that have arrived; waits for one more at most `seconds` each time. */
 void faults_read(struct table *table, double seconds);
 
-/* Ends the watch, before the rendezvous is stopped; the loop has closed its handles. */
+/* Ends the watch, before the rendezvous is stopped; the loop must still run to close its handle. */
 void faults_close(struct table *table);
 
 /* How the job ended, for horovod.run (--task): the file FOLDER/outcome in JSON. */

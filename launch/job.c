@@ -132,6 +132,9 @@ static void start_processes(struct job *job)
                                                 .exit_code = process->exit_code,
                                                 .text = status.text});
     }
+    /* Only now: connecting takes a moment, and what ranks publish meanwhile stays there. */
+    if (table->rendezvous && faults_watch(table, table->id, table->epoch, &status))
+        say(table, "%s", status.text);
 }
 
 static void on_prepared(struct job *job)

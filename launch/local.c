@@ -3,7 +3,6 @@
  * One thread, the loop's. */
 #include "child.h"
 #include "environment.h"
-#include "faults.h"
 #include "rlimits.h"
 #include "say.h"
 #include "starter.h"
@@ -33,7 +32,6 @@ static hvd_code local_assign(struct table *table, const struct epoch *epoch, hvd
 {
     TRY(hvd_rendezvous_assign(table->rendezvous, epoch->job, epoch->number, epoch->assignments, epoch->count,
                               status));
-    TRY(faults_watch(table, epoch->job, epoch->number, status));
     table->happened(table, &(struct event){.kind = EVENT_ASSIGNED});
     return HVD_OK;
 }

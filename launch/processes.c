@@ -332,6 +332,7 @@ void table_close(struct table *table)
     if (table->starter->close)
         table->starter->close(table);
     guard_kill_descendants(table->guard);
+    faults_close(table);
     /* Handles are memory of the table: the loop has to let go of all of them first. */
     uv_walk(&table->loop, close_handle, NULL);
     uv_run(&table->loop, UV_RUN_DEFAULT);
@@ -346,7 +347,6 @@ void table_close(struct table *table)
     sink_free(&table->sinks[0]);
     sink_free(&table->sinks[1]);
     socket_close(&table->function);
-    faults_close(table);
     hvd_rendezvous_stop(table->rendezvous);
     if (table->starter->free)
         table->starter->free(table);

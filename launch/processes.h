@@ -80,7 +80,7 @@ struct table {
     char id[JOB_ID_DIGITS + 1], secret[JOB_SECRET_DIGITS + 1];
     hvd_rendezvous *rendezvous;                 /* if this process serves it */
     hvd_watch *watch;                           /* for fault records, there; or NULL */
-    uv_poll_t published;                        /* the watch has news */
+    uv_poll_t *published;                       /* the watch has news */
     char rendezvous_address[JOB_ADDRESS_LIMIT]; /* host:port, or several */
     int input;                                  /* stdin of rank 0 */
     int function;          /* --task: the file that all ranks have as stdin, and read by offset; or -1 */
