@@ -1,6 +1,7 @@
-/* agent.c - horovodrun --agent: starts the ranks of one host for a launcher elsewhere, passes on what they
- * print, and signals them, by frames over its stdin and stdout. It decides nothing. When its stdin ends, no
- * heartbeat has come for some multiple of --timeout-seconds, or no answer to a signal, it kills all ranks. */
+/* agent.c - runs horovodrun --agent: starts the processes of one host for a launcher elsewhere, passes on
+ * what they print, and signals them, by frames over its stdin and stdout. One thread, the loop's. An agent
+ * decides nothing. It kills all processes when its stdin ends, when no heartbeat has arrived for a multiple
+ * of --timeout-seconds, and when the launcher does not answer a signal. */
 #include "agent.h"
 #include "environment.h"
 #include "faults.h"
@@ -27,7 +28,7 @@
 #include <unistd.h>
 
 #define PATH_LIMIT          4096
-#define ANSWER_MILLISECONDS 1000 /* for the launcher, after a signal was announced to it */
+#define ANSWER_MILLISECONDS 1000 /* within which the launcher answers a signal */
 
 struct agent {
     struct table table; /* the first member: a pointer to one is a pointer to the other */
@@ -43,8 +44,8 @@ struct agent {
     int expected;     /* processes that the launcher has announced */
     hvd_status fault; /* why no process is started any longer */
     bool lost;
-    uv_timer_t answer; /* until then the launcher must have answered */
-    int64_t signalled; /* when a signal was announced to it, clock_now's */
+    uv_timer_t answer; /* ends the time for the launcher's answer */
+    int64_t signalled; /* when the launcher was sent a signal, clock_now's */
 };
 
 /* ---- the environment of the launcher ------------------------------------------------------------------- */
@@ -70,8 +71,8 @@ static bool holds(const struct wire_writer *text, const char *entry)
     return false;
 }
 
-/* What --host-setup has changed; a name alone is a variable that it has unset. Its text is in `first`, what
- * there was before. NULL: it is unknown. */
+/* Returns the entries that --host-setup has changed; a name alone is a variable that it has unset. Their text
+ * is in `first`, the environment before it. Returns NULL if that can't be read. */
 static char **changes_of_setup(struct wire_writer *first)
 {
     size_t count = 0, next = 0, length;
@@ -94,7 +95,8 @@ static char **changes_of_setup(struct wire_writer *first)
     return changes;
 }
 
-/* What --host-setup has changed wins, then the variables of the launcher, then those of this host. */
+/* Variables that --host-setup has changed take precedence over those of the launcher, and these over those of
+ * this host. */
 static bool take_environment(const struct agent *agent)
 {
     struct wire_writer first = {0};
@@ -112,7 +114,7 @@ static bool take_environment(const struct agent *agent)
 
 /* ---- before the start ---------------------------------------------------------------------------------- */
 
-/* A shell's exit code: 0, 126 (it can't be executed), 127 (it is not there). */
+/* Returns a shell's exit code: 0, 126 (the file can't be executed) or 127 (there is none). */
 static int check_program(const char *path)
 {
     struct stat info;
@@ -121,7 +123,7 @@ static int check_program(const char *path)
     return S_ISREG(info.st_mode) && access(path, X_OK) == 0 ? 0 : 126;
 }
 
-/* As execvp finds it. */
+/* Searches as execvp does. */
 static int check_command(const char *command)
 {
     const char *path = getenv("PATH");
@@ -198,15 +200,15 @@ static void take_function(struct agent *agent, const struct wire_reader *body)
                   write(table->function, body->bytes + body->position, left) != (ssize_t)left;
 }
 
-/* The hint: where other hosts reach this one, if that is an address of its own: behind a translation of
- * addresses it is not. Loopback: there are no other hosts. */
+/* The hint is the address at which other hosts reach this one. It is used if it is an address of this host,
+ * which it is not behind a translation of addresses. Loopback means that there are no other hosts. */
 static hvd_code start_rendezvous(struct agent *agent, const char *hint, hvd_status *status)
 {
     struct addresses found;
     if (strcmp(hint, addresses_of_loopback.list[0]) == 0)
         return table_serve(&agent->table, &addresses_of_loopback, status);
-    hvd_code code = addresses_find(agent->settings.network_interface, hint, &found, status);
-    return code ? code : table_serve(&agent->table, &found, status);
+    TRY(addresses_find(agent->settings.network_interface, hint, &found, status));
+    return table_serve(&agent->table, &found, status);
 }
 
 static void serve(struct agent *agent, struct wire_reader *body)
@@ -266,14 +268,6 @@ static void send_started(struct agent *agent, const struct process *process, con
     frame_end(&agent->frames, begin);
 }
 
-static void send_gone(struct agent *agent, struct process *process)
-{
-    size_t begin = frame_begin(&agent->frames, FRAME_GONE);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)process->slot);
-    frame_end(&agent->frames, begin);
-    process->pid = 0;
-}
-
 static void send_ended(struct agent *agent, const struct event *event)
 {
     size_t begin = frame_begin(&agent->frames, FRAME_ENDED);
@@ -293,7 +287,7 @@ static struct process *find_process(const struct agent *agent, int slot)
     return NULL;
 }
 
-/* Rank 0 reads what is sent by frames. */
+/* Makes the pipe through which rank 0 reads what arrives in frames. */
 static void open_input(struct agent *agent)
 {
     uv_file ends[2];
@@ -376,7 +370,7 @@ static void take_input(struct agent *agent, const struct wire_reader *body)
 static void take_credit(const struct agent *agent, struct wire_reader *body)
 {
     struct process *process = find_process(agent, (int)wire_get_u32(body));
-    uint8_t index = wire_get_u8(body);
+    uint32_t index = wire_get_u32(body);
     uint32_t bytes = wire_get_u32(body);
     if (!process || body->failed || index >= OUTPUTS)
         return;
@@ -437,12 +431,11 @@ static void on_time_for_answer(uv_timer_t *timer)
     agent->lost = agent->lost || agent->frames.last < agent->signalled;
 }
 
-/* The launcher ends the job, here and on all other hosts; if it is cut off the processes of this one end. */
+/* The launcher then ends the job on all hosts. If it can't be reached, the processes of this host are killed.
+ */
 static void send_signalled(struct agent *agent, int signal)
 {
-    size_t begin = frame_begin(&agent->frames, FRAME_SIGNALLED);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)signal);
-    frame_end(&agent->frames, begin);
+    frame_send_numbers(&agent->frames, FRAME_SIGNALLED, 1, &signal);
     if (uv_is_active((uv_handle_t *)&agent->answer))
         return;
     agent->signalled = clock_now();
@@ -483,28 +476,28 @@ static void on_watch(uv_timer_t *timer)
 
 /* ---- the loop ------------------------------------------------------------------------------------------ */
 
-/* Passes on which processes are gone, and what rank 0 has taken of its stdin. */
+/* Reports which processes are gone, and how much of its stdin rank 0 has read. */
 static void report_progress(struct agent *agent)
 {
     for (int i = 0; i < agent->table.count; i++) {
         struct process *process = agent->table.list[i];
-        if (process->pid && process->gone)
-            send_gone(agent, process);
+        if (!process->pid || !process->gone)
+            continue;
+        frame_send_numbers(&agent->frames, FRAME_GONE, 1, &process->slot);
+        process->pid = 0;
     }
     if (!sink_idle(&agent->input))
         return;
     if (agent->input_taken > 0) {
-        size_t begin = frame_begin(&agent->frames, FRAME_TAKEN);
-        wire_put_u32(&agent->frames.stream.out, (uint32_t)agent->input_taken);
-        frame_end(&agent->frames, begin);
+        frame_send_numbers(&agent->frames, FRAME_TAKEN, 1, (int[]){(int)agent->input_taken});
         agent->input_taken = 0;
     }
     if (agent->input_ended)
         sink_close(&agent->input);
 }
 
-/* Containers may share a network, but no processes. Ranks take the name, too, and so agree with the launcher
- * on who is where. */
+/* Containers may share a network, but no processes. Ranks inherit the name, and so agree with the launcher on
+ * which of them share a host. */
 static void name_host(char *identity, size_t capacity)
 {
     const char *given = getenv("HOROVOD_HOST_ID");
@@ -533,7 +526,7 @@ static void send_ready(struct agent *agent)
     frame_end(&agent->frames, begin);
 }
 
-/* Ranks and what runs on this host for them must not have the stream. */
+/* Ranks, and programs that run on this host for them, must not inherit the stream. */
 static hvd_code take_stream(struct agent *agent, hvd_status *status)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);

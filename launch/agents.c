@@ -1,7 +1,7 @@
-/* agents.c - the launcher's side of agents: one command (ssh) per host, all at once. Each host ends up
- * prepared or with a fault, and all faults are reported together; names of one host become one; the first
- * host serves the rendezvous; ranks start. From then on the frames of agents are events of the ranks. One
- * thread, the loop's. */
+/* agents.c - the starter `agents`: processes on any number of hosts, by one agent on each. One thread, the
+ * loop's. Hosts are called (ssh) at the same time. Each becomes prepared or faulty, and the faults of all are
+ * reported together. Entries that name one host are merged; the first host serves the rendezvous. Once
+ * processes have been started, the frames of agents are reported as events. */
 #include "agents.h"
 #include "child.h"
 #include "environment.h"
@@ -31,8 +31,8 @@
 #define TICK_MILLISECONDS 200
 #define HEARTBEAT_SHARE   0.1 /* of the time after which silence counts */
 #define HEARTBEAT_PAUSE   0.02
-#define DRAIN_SILENCE     10.0  /* of a connection that has only output to bring */
-#define ERRORS_LIMIT      65536 /* of what ssh writes before the agent is there */
+#define DRAIN_SILENCE     10.0  /* of a connection that only passes on output */
+#define ERRORS_LIMIT      65536 /* bytes of what ssh writes before the agent runs */
 #define FUNCTION_PIECE    65536
 
 static void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
@@ -52,13 +52,14 @@ static void remote_end(struct remote *remote)
     frames_shut(&remote->frames);
 }
 
-/* Once the start has begun. */
+/* Valid once entries of one host are merged. */
 static struct remote *remote_of(const struct process *process)
 {
     return process->table->agents->of_host[process->place.host];
 }
 
-/* Lines of the agent and of ssh are shown as they are; before the agent is there they may explain why not. */
+/* Shows lines of the agent and of ssh as they are. Before the agent runs, they may explain why it does not.
+ */
 static void remote_pass_on_errors(struct remote *remote)
 {
     struct wire_writer *said = &remote->said;
@@ -98,7 +99,7 @@ static void on_input(uv_poll_t *poll, int status, int events)
 {
     (void)status;
     (void)events;
-    read_input(poll->data); /* without credit the next turn reads, when there is some */
+    read_input(poll->data); /* without credit, a later turn reads */
 }
 
 static void input_open(struct table *table)
@@ -111,7 +112,7 @@ static void input_open(struct table *table)
     fcntl(table->input, F_SETFL, flags); /* libuv has made it non-blocking for all processes that share it */
 }
 
-/* Regular files can't be polled, and need not be: they are always readable. */
+/* Regular files can't be polled, and are always readable. */
 static void input_watch(struct table *table)
 {
     struct agents *agents = table->agents;
@@ -160,7 +161,7 @@ static void take_ready(struct remote *remote, struct wire_reader *body)
     if (!wire_done(body))
         remote_fail(remote, 1, "what its agent sends is malformed");
     remote->state = REMOTE_READY;
-    if (!remote->table->options->verbose) /* banners */
+    if (!remote->table->options->verbose) /* they are banners */
         remote->said.length = 0;
     remote_pass_on_errors(remote);
     send_prepare(remote);
@@ -195,7 +196,7 @@ static void send_function(struct remote *remote)
 
 /* ---- the start ----------------------------------------------------------------------------------------- */
 
-/* As the user has given it: two entries of one name differ in user or port. */
+/* Returns the entry as the user has given it: two entries of one name differ in user or port. */
 static const char *name_of_entry(const struct host *host, char *text, size_t capacity)
 {
     *text = '\0';
@@ -225,7 +226,7 @@ static void report_faults(struct table *table)
     fail_hosts(table, exit_code);
 }
 
-/* Entries that name one host become one; those that got no ranks are not needed any more. */
+/* Merges entries that name one host, and ends the agents of those that get no ranks. */
 static hvd_code merge_hosts(struct table *table, hvd_status *status)
 {
     struct agents *agents = table->agents;
@@ -252,8 +253,8 @@ static hvd_code merge_hosts(struct table *table, hvd_status *status)
     return code;
 }
 
-/* Where the others reach the first host: as its sshd was reached, or as the others see this host, if it is
- * the first. The agent finds an address itself if there is none here. */
+/* Returns the address at which the others reach the first host: the one at which its sshd was reached, or, if
+ * it is this host, the one that others see. If it is empty, the agent finds an address itself. */
 static const char *rendezvous_hint(const struct agents *agents)
 {
     const struct remote *first = &agents->list[0];
@@ -269,7 +270,7 @@ static const char *rendezvous_hint(const struct agents *agents)
     return first->address;
 }
 
-/* All or none: a process that is not gone is waited for. */
+/* Opens the outputs of all processes, or of none. */
 static hvd_code open_outputs(struct table *table, hvd_status *status)
 {
     hvd_code code = HVD_OK;
@@ -325,7 +326,7 @@ static void take_assigned(struct remote *remote, struct wire_reader *body)
     input_open(table);
 }
 
-/* What all processes of the host have in common; it starts so many. */
+/* Sends what all processes of the host have in common, and their number. */
 static void send_job(struct remote *remote)
 {
     const struct table *table = remote->table;
@@ -367,42 +368,39 @@ static void check_deadline(struct remote *remote)
                     table->options->host_setup ? " Does --host-setup end?" : "");
 }
 
-/* Until the first host has published the assignments others may still be lost. */
-static void watch_assigning(struct table *table)
+/* Returns true while a host is still to be prepared. A faulty host is not waited for. */
+static bool preparing(struct table *table)
 {
     const struct agents *agents = table->agents;
-    bool faulty = false;
-    check_deadline(&agents->list[0]);
-    for (int i = 0; i < agents->count; i++)
-        faulty = faulty || *agents->list[i].fault;
-    if (faulty)
-        report_faults(table);
-}
-
-static void advance(struct table *table)
-{
-    struct agents *agents = table->agents;
-    bool faulty = false;
-    hvd_status status;
-    if (agents->assigning) {
-        watch_assigning(table);
-        return;
-    }
     for (int i = 0; i < agents->count; i++) {
         struct remote *remote = &agents->list[i];
         if (remote->state < REMOTE_PREPARED)
             check_deadline(remote);
         if (!*remote->fault &&
             (remote->state < REMOTE_PREPARED || remote->function_sent < agents->function_size))
-            return;
-        faulty = faulty || *remote->fault;
+            return true;
     }
+    return false;
+}
+
+/* Continues the start. Hosts may be lost until the first one has published the assignments. */
+static void advance(struct table *table)
+{
+    struct agents *agents = table->agents;
+    bool faulty = false;
+    hvd_status status;
+    if (agents->assigning)
+        check_deadline(&agents->list[0]);
+    else if (preparing(table))
+        return;
+    for (int i = 0; i < agents->count; i++)
+        faulty = faulty || *agents->list[i].fault;
     if (faulty) {
         report_faults(table);
-    } else if (merge_hosts(table, &status)) {
+    } else if (!agents->assigning && merge_hosts(table, &status)) {
         say(table, "%s", status.text);
         fail_hosts(table, 1);
-    } else {
+    } else if (!agents->assigning) {
         table->happened(table, &(struct event){.kind = EVENT_PREPARED});
     }
 }
@@ -432,14 +430,14 @@ static void agents_child_ended(struct table *table, pid_t pid, int exit_code, in
     }
 }
 
-/* It is lost, but what it still does is seen by check_end. */
+/* check_end notices how the process ends. */
 static void on_end_of_frames(struct frames *frames)
 {
     frames->last = clock_now();
     frames_shut(frames);
 }
 
-/* SIGTERM lets srun end its tasks; what SIGKILL would leave behind is described in guard.h. */
+/* SIGTERM lets srun end its tasks; guard.h describes what SIGKILL would leave behind. */
 static int spawn(struct remote *remote, char **words, const int ends[3])
 {
     struct child child = {.words = words, .file_count = 3, .end_signal = SIGTERM};
@@ -448,7 +446,7 @@ static int spawn(struct remote *remote, char **words, const int ends[3])
     return remote->pid < 0 ? remote->pid : 0;
 }
 
-/* Ends of the pipes by the child's descriptors. */
+/* Makes the pipes: `ends` are indexed by the child's descriptors. */
 static int open_pipes(struct remote *remote, int own[2], int ends[3])
 {
     hvd_status status;
@@ -499,11 +497,7 @@ static void call_host(struct remote *remote)
 
 static void agents_signal(const struct process *process, int signal)
 {
-    struct frames *to = &remote_of(process)->frames;
-    size_t begin = frame_begin(to, FRAME_SIGNAL);
-    wire_put_u32(&to->stream.out, (uint32_t)process->slot);
-    wire_put_u32(&to->stream.out, (uint32_t)signal);
-    frame_end(to, begin);
+    frame_send_numbers(&remote_of(process)->frames, FRAME_SIGNAL, 2, (int[]){process->slot, signal});
 }
 
 static void take_started(struct process *process, struct wire_reader *body)
@@ -565,7 +559,7 @@ static void take_signalled(struct remote *remote, struct wire_reader *body)
         return;
     snprintf(where, sizeof where, "host %s: its agent ",
              remote->host ? remote->host->name : remote->identity);
-    frame_send(&remote->frames, FRAME_HEARTBEAT); /* the agent waits for an answer, whatever follows */
+    frame_send(&remote->frames, FRAME_HEARTBEAT); /* the agent waits for an answer */
     remote->table->happened(remote->table,
                             &(struct event){.kind = EVENT_SIGNALLED, .signal = signal, .text = where});
 }
@@ -620,7 +614,7 @@ void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader
 
 /* ---- lost hosts ---------------------------------------------------------------------------------------- */
 
-/* Its processes are gone, for all that can be known: without its launcher an agent kills them. */
+/* Its processes count as gone: an agent without its launcher kills them. */
 static void lose(struct remote *remote, enum event_kind kind, const char *why)
 {
     struct table *table = remote->table;
@@ -649,7 +643,8 @@ static void lose(struct remote *remote, enum event_kind kind, const char *why)
     table->happened(table, &(struct event){.kind = kind, .fault = &fault});
 }
 
-/* Heartbeats come often enough that nobody else can have been silent for half that time, too. */
+/* Returns true if the other hosts are silent as well. Heartbeats are frequent enough that a host which can be
+ * reached is never silent for half of the limit. */
 static bool others_are_silent(const struct table *table, double limit)
 {
     int count = 0;
@@ -664,12 +659,12 @@ static bool others_are_silent(const struct table *table, double limit)
     return count > 1;
 }
 
-/* The process and its two streams have ended, or have been silent for too long. */
+/* Checks whether the process and its two streams have ended, or have been silent for too long. */
 static void check_end(struct remote *remote)
 {
     char why[FAULT_LIMIT];
     enum event_kind kind = EVENT_HOST_LOST;
-    /* Once the job ends there is nothing to be patient for. */
+    /* Patience has no use once the job is ending. */
     double limit = remote->table->settings->timeout_seconds * (remote->table->ending ? 1 : LAUNCHER_PATIENCE);
     if (remote->state == REMOTE_ENDED)
         return;
@@ -683,7 +678,7 @@ static void check_end(struct remote *remote)
                      : "");
     } else if (remote->frames.open || remote->running ||
                (remote->errors.open && clock_now() < remote->frames.last + CLOCK_SECOND)) {
-        return; /* something that ssh has left behind may hold stderr open for ever */
+        return; /* something that ssh has left behind may hold stderr open forever */
     } else if (remote->state == REMOTE_READY && remote->exit_code == 0) {
         snprintf(why, sizeof why,
                  "its agent has found its stdin closed; what starts it there must pass stdin on, as `kubectl "
@@ -709,18 +704,14 @@ static void check_end(struct remote *remote)
 
 static void give_credit(const struct process *process, struct output *output)
 {
-    struct frames *to = &remote_of(process)->frames;
     if (output->owed < FRAME_WINDOW / 2 || output_full(output) || !output->open)
         return;
-    size_t begin = frame_begin(to, FRAME_CREDIT);
-    wire_put_u32(&to->stream.out, (uint32_t)process->slot);
-    wire_put_u8(&to->stream.out, (uint8_t)output->index);
-    wire_put_u32(&to->stream.out, (uint32_t)output->owed);
-    frame_end(to, begin);
+    frame_send_numbers(&remote_of(process)->frames, FRAME_CREDIT, 3,
+                       (int[]){process->slot, output->index, (int)output->owed});
     output->owed = 0;
 }
 
-/* Every answer wakes this loop again: without a pause in between it would never sleep. */
+/* Every answer wakes this loop, which would never sleep without a pause in between. */
 static int64_t heartbeat_after(double timeout)
 {
     double pause = HEARTBEAT_SHARE * timeout;
@@ -729,7 +720,7 @@ static int64_t heartbeat_after(double timeout)
     return clock_after(pause > HEARTBEAT_PAUSE ? pause : HEARTBEAT_PAUSE);
 }
 
-/* Ends all agents, by the end of their stdin. */
+/* Ends the stdin of all agents, which end then. */
 static void agents_close(struct table *table)
 {
     for (int i = 0; table->agents && i < table->agents->count; i++)
@@ -764,7 +755,7 @@ static void agents_turn(struct table *table)
     input_watch(table);
 }
 
-/* It only wakes the loop: agents_turn looks at the clock. */
+/* Only wakes the loop: agents_turn reads the clock. */
 static void on_timer(uv_timer_t *timer)
 {
     (void)timer;
@@ -799,7 +790,7 @@ static hvd_code agents_open(struct table *table, hvd_status *status)
         free(agents);
         free(list);
         free(of_host);
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %d hosts", count);
+        return status_no_memory(status);
     }
     *agents = (struct agents){.list = list,
                               .of_host = of_host,
@@ -850,8 +841,8 @@ static bool agents_connected(const struct table *table)
     return false;
 }
 
-/* Agents wait no longer for output than the launcher does, and end then; what is under way by then takes as
- * long as a slow connection needs. */
+/* Agents wait no longer for output than the launcher does, and then end. Output that is already on its way
+ * takes as long as a slow connection needs. */
 static bool agents_sending(const struct table *table)
 {
     for (int i = 0; i < table->agents->count; i++) {
@@ -863,7 +854,7 @@ static bool agents_sending(const struct table *table)
     return false;
 }
 
-/* Only the agent can tell, which sends FRAME_GONE. */
+/* Only the agent knows, and sends FRAME_GONE. */
 static bool agents_gone(const struct process *process, bool given_up)
 {
     (void)process;

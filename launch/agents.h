@@ -1,4 +1,4 @@
-/* agents.h - the launcher's side of agents: the hosts of a job, the connections to them, and ranks there. One
+/* agents.h - the starter `agents`: the hosts of a job, the connections to them, and processes there. One
  * thread, the loop's. */
 #ifndef HVD_LAUNCH_AGENTS_H
 #define HVD_LAUNCH_AGENTS_H

@@ -29,7 +29,7 @@ static void flush(struct frames *frames);
 
 static void on_writable(uv_poll_t *poll, int status, int events)
 {
-    (void)status; /* if it is an error the next write has it, too */
+    (void)status; /* the next write returns the same error */
     (void)events;
     flush(poll->data);
 }
@@ -72,6 +72,14 @@ void frame_end(struct frames *frames, size_t begin)
     flush(frames);
 }
 
+void frame_send_numbers(struct frames *frames, enum frame_kind kind, int count, const int *numbers)
+{
+    size_t begin = frame_begin(frames, kind);
+    for (int i = 0; i < count; i++)
+        wire_put_u32(&frames->stream.out, (uint32_t)numbers[i]);
+    frame_end(frames, begin);
+}
+
 void frame_send(struct frames *frames, enum frame_kind kind)
 {
     frame_end(frames, frame_begin(frames, kind));
@@ -84,7 +92,7 @@ bool frames_idle(const struct frames *frames)
 
 /* ---- from the other end -------------------------------------------------------------------------------- */
 
-/* Drops what stands in front of the preamble, and the preamble. */
+/* Drops all bytes up to the end of the preamble. */
 static enum stream_outcome skip_preamble(struct stream *stream)
 {
     struct wire_writer *in = &stream->in;
@@ -132,7 +140,7 @@ bool frames_silent(const struct frames *frames, double seconds)
 
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
-    (void)status; /* if it is an error the next read has it, too */
+    (void)status; /* the next read returns the same error */
     (void)events;
     frames_read(poll->data);
 }
@@ -146,7 +154,7 @@ void frames_open(struct frames *frames, uv_loop_t *loop, int from, int to)
     frames->to = to;
     frames->last = clock_now();
     frames->readable.data = frames->writable.data = frames;
-    /* What can't be polled, a regular file, is no end of a connection. */
+    /* A regular file can't be polled, and is no connection. */
     frames->open = uv_poll_init(loop, &frames->readable, from) == 0 &&
                    uv_poll_init(loop, &frames->writable, to) == 0 &&
                    uv_poll_start(&frames->readable, UV_READABLE, on_readable) == 0;

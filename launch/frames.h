@@ -15,15 +15,15 @@
 /* Numbers stay the same in all releases, so that FRAME_READY of another one is understood. */
 enum frame_kind {
     /* launcher -> agent */
-    FRAME_PREPARE = 1, /* u8 there was a --host-setup; folder, interface; environment; words of the command */
+    FRAME_PREPARE = 1,  /* whether there was a --host-setup (u8); folder; environment; words of the command */
     FRAME_FUNCTION = 2, /* more bytes of what all ranks read on stdin (--task) */
     FRAME_SERVE = 3,    /* secret, address to serve the rendezvous at or "" */
-    FRAME_EPOCH = 18,   /* id of the job, number; slot and rank of each process: publishes the assignments */
-    FRAME_JOB = 19,     /* what all processes of the host have in common, and how many it is to start */
-    FRAME_START = 4,    /* slot, epoch, size of the job, place of the rank: starts one process */
-    FRAME_INPUT = 5,    /* stdin of rank 0; empty: its end */
-    FRAME_CREDIT = 6,   /* slot, stream, bytes that it may print in addition */
-    FRAME_SIGNAL = 7,   /* slot, signal */
+    FRAME_EPOCH = 18, /* id of the job, number; slot and rank of each process: assignments to be published */
+    FRAME_JOB = 19,   /* what all processes of the host have in common, and how many it is to start */
+    FRAME_START = 4,  /* slot, epoch, size of the job, place of the rank: one process to be started */
+    FRAME_INPUT = 5,  /* stdin of rank 0; empty: its end */
+    FRAME_CREDIT = 6, /* slot, stream, bytes that it may print in addition */
+    FRAME_SIGNAL = 7, /* slot, signal */
     /* agent -> launcher */
     FRAME_READY = 8,      /* release; identity of the host; address of ssh's client, of its server */
     FRAME_PREPARED = 9,   /* exit code and text of a fault, or 0 */
@@ -32,7 +32,7 @@ enum frame_kind {
     FRAME_STARTED = 11,   /* slot, pid; exit code and text of a fault, or 0 */
     FRAME_OUTPUT = 12,    /* slot, stream; bytes; none: its end */
     FRAME_ENDED = 13,     /* slot, exit code, signal */
-    FRAME_GONE = 14,      /* slot: all of its process group has ended, too */
+    FRAME_GONE = 14,      /* slot: its whole process group has ended */
     FRAME_TAKEN = 15,     /* bytes of FRAME_INPUT that rank 0 has taken */
     FRAME_SIGNALLED = 16, /* signal that the agent got, and that is to end the job; answered by a heartbeat */
     FRAME_FAULT = 24,     /* a record that a rank of the job has published (base/fault.h) */
@@ -40,45 +40,49 @@ enum frame_kind {
     FRAME_HEARTBEAT = 17
 };
 
-#define FRAME_PREAMBLE     "\nhorovodrun agent\n" /* what an agent sends first; all before it is a shell's */
-#define FRAME_LIMIT        ((uint32_t)64 << 20)   /* bytes of a frame for an agent */
-#define FRAME_LIMIT_ANSWER ((uint32_t)256 << 10)  /* of one that an agent sends */
-#define FRAME_WINDOW       65536                  /* bytes under way of one stream */
+#define FRAME_PREAMBLE                                                                                       \
+    "\nhorovodrun agent\n" /* an agent sends it first; a shell may have written before it */
+#define FRAME_LIMIT        ((uint32_t)64 << 20)  /* bytes of a frame for an agent */
+#define FRAME_LIMIT_ANSWER ((uint32_t)256 << 10) /* of one that an agent sends */
+#define FRAME_WINDOW       65536                 /* bytes under way of one stream */
 
-/* Times the limit of silence between ranks, which name the silent host soon after it. ssh's connection passes
- * nothing for up to twice as long as an outage, since TCP doubles the time between its retransmissions, and
- * up to four times as long if another outage hides the next one. The launcher names what it has lost before
- * agents that have lost it kill their ranks, which would look like a crash to all others. */
+/* Multiples of the limit of silence between ranks, which name the silent host soon after that limit. ssh's
+ * connection passes nothing for up to twice as long as an outage, since TCP doubles the time between its
+ * retransmissions, and up to four times as long if another outage hides the next one. The launcher names a
+ * lost host before that host's agent kills its ranks, which would look like a crash to all others. */
 #define LAUNCHER_PATIENCE 4.5
 #define AGENT_PATIENCE    5.0
 
 /* One connection. */
 struct frames {
-    struct stream stream; /* the first member: what points to one points to the other */
+    struct stream stream; /* the first member: a pointer to one is a pointer to the other */
     int to;               /* the file that is written to, or -1 */
     uv_poll_t readable, writable;
-    bool open; /* more may come */
+    bool open; /* more may arrive */
     bool awaits_preamble;
-    uint32_t limit; /* of a frame that comes */
-    int64_t last;   /* when bytes came, clock_now's */
+    uint32_t limit; /* of a frame that arrives */
+    int64_t last;   /* when bytes arrived, clock_now's */
     void *owner;
     void (*take)(struct frames *frames, enum frame_kind kind, struct wire_reader *body);
-    void (*ended)(struct frames *frames); /* by the other end, by an error, or by what is no frame */
+    void (*ended)(struct frames *frames); /* called at the end of the stream, at an error, or for bytes that
+                                             are no frame */
 };
 
-/* Takes over the two files. */
+/* Takes ownership of the two files. */
 void frames_open(struct frames *frames, uv_loop_t *loop, int from, int to);
 void frames_shut(struct frames *frames); /* the other end reads the end; zeroed memory is fine */
 void frames_close(struct frames *frames);
 void frames_free(struct frames *frames); /* after the loop has closed its handles */
 
-/* Between the two the body is appended to frames->stream.out. */
+/* Between the two calls the body is appended to frames->stream.out. */
 size_t frame_begin(struct frames *frames, enum frame_kind kind);
 void frame_end(struct frames *frames, size_t begin);
+/* Sends a frame of `count` numbers. */
+void frame_send_numbers(struct frames *frames, enum frame_kind kind, int count, const int *numbers);
 void frame_send(struct frames *frames, enum frame_kind kind);    /* without a body */
-bool frames_silent(const struct frames *frames, double seconds); /* for so long; 0: never */
+bool frames_silent(const struct frames *frames, double seconds); /* for that long; 0: never */
 bool frames_idle(const struct frames *frames);                   /* all is written, or lost */
-void frames_read(struct frames *frames);                         /* what has come */
+void frames_read(struct frames *frames);                         /* handles the frames that have arrived */
 
 /* ---- bodies of frames ------------------------------------------------------------------------------------
  */
@@ -111,7 +115,7 @@ struct job_terms {
     char id[JOB_ID_DIGITS + 1], secret[JOB_SECRET_DIGITS + 1], rendezvous[JOB_ADDRESS_LIMIT];
     char host[sizeof((struct host *)0)->name];
     bool verbose;
-    int count; /* of processes that the agent starts, at least 1; it ends once they have ended */
+    int count; /* number of processes that the agent starts, at least 1; it ends once all have ended */
 };
 
 /* FRAME_START: one process. */

@@ -35,9 +35,7 @@ struct job {
     bool abandoned;         /* leave without waiting for anything */
 };
 
-/* ---- events
- * --------------------------------------------------------------------------------------------
- */
+/* ---- events ------------------------------------------------------------------------------------------- */
 
 static void decide(struct job *job, const struct event *event)
 {
@@ -76,7 +74,8 @@ static void on_signalled(struct job *job, const struct event *event)
     bool first = !(event->signal == SIGINT && job->interrupts > 0);
     if (first) {
         say(table, "%sgot %s; ending the job", event->text, signal_name(event->signal));
-        /* As the terminal would have done, were the ranks in its session. They get SIGTERM by their step. */
+        /* The terminal would have done the same if the ranks were in its session. They get SIGTERM by their
+         * step. */
         for (int i = 0; i < table->count && event->signal != SIGTERM; i++)
             process_signal(table->list[i], event->signal);
         decide(job, event);
@@ -91,9 +90,7 @@ static void on_signalled(struct job *job, const struct event *event)
     }
 }
 
-/* ---- the start of an epoch
- * -----------------------------------------------------------------------------
- */
+/* ---- the start of an epoch ---------------------------------------------------------------------------- */
 
 /* Gives each rank of the first epoch the slot of the same number. */
 static hvd_code add_processes(struct table *table, struct epoch *epoch, hvd_status *status)
@@ -103,7 +100,7 @@ static hvd_code add_processes(struct table *table, struct epoch *epoch, hvd_stat
         added = table_add(table, rank, &table->hosts->places[rank]);
         epoch_set(epoch, rank, rank, rank);
     }
-    return added ? HVD_OK : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %d ranks", table->size);
+    return added ? HVD_OK : status_no_memory(status);
 }
 
 static hvd_code begin_epoch(struct table *table, hvd_status *status)
@@ -211,9 +208,7 @@ static void happened(struct table *table, const struct event *event)
     }
 }
 
-/* ---- the first cause
- * -----------------------------------------------------------------------------------
- */
+/* ---- the first cause ---------------------------------------------------------------------------------- */
 
 static struct process *find_first_record(const struct table *table)
 {
@@ -253,11 +248,9 @@ static void find_first_failure(struct job *job)
     job->exit_code = first->exit_code;
 }
 
-/* ---- the loop
- * ------------------------------------------------------------------------------------------
- */
+/* ---- the loop ----------------------------------------------------------------------------------------- */
 
-/* A closed or full stdout ends the job: what it prints is lost, and `| head -1` wants no more. */
+/* A closed or full stdout ends the job: its output would be lost, and `| head -1` wants no more. */
 static void check_sink(struct job *job, const struct sink *sink)
 {
     struct table *table = &job->table;
@@ -300,7 +293,7 @@ static void run_loop(struct job *job)
                 check_output(table, &table->list[i]->outputs[j]);
         }
     }
-    /* Their last output, perhaps without a line's end, before the report that quotes it. */
+    /* The report quotes their last output, which may have no end of a line. */
     for (int i = 0; i < table->count && !job->abandoned; i++)
         process_close_outputs(table->list[i]);
     char verdict[VERDICT_LIMIT] = "";

@@ -36,9 +36,7 @@ static hvd_code local_assign(struct table *table, const struct epoch *epoch, hvd
     return HVD_OK;
 }
 
-/* ---- start
- * ---------------------------------------------------------------------------------------------
- */
+/* ---- start -------------------------------------------------------------------------------------------- */
 
 static int output_count(const struct table *table)
 {
@@ -68,9 +66,9 @@ static hvd_code explain(struct process *process, int error, hvd_status *status)
     return status_set_errno(status, -error, "can't start rank %d: '%s'", rank, command);
 }
 
-/* Linux shares each core among sessions first (sched_autogroup). A rank that waits yields its core to a peer,
- * which only reaches one of its own session while programs of others want that core, too. Ranks that have a
- * core each get more of it in a session of their own. */
+/* Returns true if the ranks must be in one session. Linux shares each core among sessions first
+ * (sched_autogroup). While other programs want the same core, a rank that waits can yield it only to a peer
+ * of its own session. Ranks that have a core each get more of it in a session of their own. */
 static bool share_cores(const struct process *process)
 {
     int cores = platform_cores();
@@ -86,7 +84,7 @@ static pid_t spawn(const struct process *process, char **environment, const int 
                           .end_signal = SIGKILL,
                           .shares_session = share_cores(process)};
     memcpy(child.files, ends, sizeof child.files);
-    /* Only rank 0 inherits stdin; the others read an empty one. */
+    /* Only rank 0 inherits stdin; the others read /dev/null. */
     if (table->function >= 0)
         child.files[0] = table->function;
     else if (process->place.rank == 0)
@@ -118,7 +116,7 @@ static hvd_code local_start(struct process *process, hvd_status *status)
     int ends[CHILD_FILES] = {-1, -1, -1, -1};
     struct environment environment = {0};
     hvd_code code = start_process(process, ends, &environment, status);
-    /* The process has its own by now. With ours open its output would never end. */
+    /* The process has its own ends. If ours stayed open, its output would never end. */
     for (int i = 0; i < CHILD_FILES; i++) {
         if (ends[i] >= 0)
             close(ends[i]);
@@ -127,9 +125,7 @@ static hvd_code local_start(struct process *process, hvd_status *status)
     return code;
 }
 
-/* ---- end
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- end ---------------------------------------------------------------------------------------------- */
 
 static void local_signal(const struct process *process, int signal)
 {
@@ -139,7 +135,7 @@ static void local_signal(const struct process *process, int signal)
 static bool local_gone(const struct process *process, bool given_up)
 {
     bool gone = given_up || (kill(-process->pid, 0) != 0 && errno == ESRCH);
-    if (gone) /* its number may mean another process from now on */
+    if (gone) /* from now on its number may mean another process */
         guard_remove(process->table->guard, process->pid);
     return gone;
 }

@@ -1,4 +1,5 @@
-/* main.c - horovodrun: starts a command as the ranks of one job. */
+/* main.c - horovodrun: reads the options and settings, and runs the job, the agent or the text that they ask
+ * for. One thread. */
 #include "agent.h"
 #include "check_build.h"
 #include "faults.h"
@@ -19,40 +20,36 @@
 
 #define EXIT_USAGE 2
 
-/* Command line over config file over environment. Errors are reported here, once, not by every rank,
- * though most of it is for them: environment_of hands it on. */
+/* The command line takes precedence over the config file, and that over the environment. Most settings are
+ * for the ranks, which get them by their environment; errors are reported here, once for all ranks. */
 static hvd_code take_settings(struct options *options, struct settings *settings, hvd_status *status)
 {
-    hvd_code code = options->config ? config_file_read(options, options->config, status) : HVD_OK;
-    if (!code)
-        code = foreign_take_environment(options, status);
-    if (!code)
-        code = settings_load_environment(settings, status);
-    for (int i = 0; !code && i < setting_count; i++) {
-        if (options->values[i])
-            code = settings_set(settings, &setting_table[i], options->values[i], setting_table[i].environment,
-                                status);
-    }
     int first, last;
-    if (!code)
-        code = ports_parse(settings->ports, &first, &last, status);
-    if (!code)
-        code = addresses_check(settings->network_interface, status);
-    return code ? code : log_configure(settings, status);
+    if (options->config)
+        TRY(config_file_read(options, options->config, status));
+    TRY(foreign_take_environment(options, status));
+    TRY(settings_load_environment(settings, status));
+    for (int i = 0; i < setting_count; i++) {
+        if (options->values[i])
+            TRY(settings_set(settings, &setting_table[i], options->values[i], setting_table[i].environment,
+                             status));
+    }
+    TRY(ports_parse(settings->ports, &first, &last, status));
+    TRY(addresses_check(settings->network_interface, status));
+    return log_configure(settings, status);
 }
 
 static hvd_code take_hosts(const struct options *options, struct hosts *hosts, hvd_status *status)
 {
-    hvd_code code = HVD_OK;
     if (options->hosts && options->hostfile)
         return status_set(status, HVD_INVALID_ARGUMENT, "--hosts and --hostfile exclude each other");
     if (options->hosts)
-        code = hosts_parse(hosts, options->hosts, status);
-    if (options->hostfile)
-        code = hosts_read_file(hosts, options->hostfile, status);
-    if (!options->hosts && !options->hostfile)
-        code = hosts_read_allocation(hosts, &variables_of_process, status);
-    return code ? code : hosts_layout(hosts, options->num_proc, status);
+        TRY(hosts_parse(hosts, options->hosts, status));
+    else if (options->hostfile)
+        TRY(hosts_read_file(hosts, options->hostfile, status));
+    else
+        TRY(hosts_read_allocation(hosts, &variables_of_process, status));
+    return hosts_layout(hosts, options->num_proc, status);
 }
 
 static void report_misspelt(void *owner, const char *name, const char *right)
@@ -121,7 +118,8 @@ static int run_agent(struct guard *guard)
     return guard->job ? guard_watch(guard) : agent_run(guard);
 }
 
-/* Without this, a pipe of ours could become the closed stdin, stdout or stderr that we were started with. */
+/* Otherwise a pipe of this process could get the number of a stdin, stdout or stderr that was closed at its
+ * start. */
 static void open_standard_files(void)
 {
     int file;

@@ -158,9 +158,7 @@ bool table_finished(struct table *table)
     return clock_now() >= table->drained;
 }
 
-/* ---- signals to this process
- * ---------------------------------------------------------------------------
- */
+/* ---- signals to this process -------------------------------------------------------------------------- */
 
 /* Some children have no row: background processes whose parents have ended. */
 static void on_end_of_child(uv_signal_t *handle, int ignored)
@@ -225,9 +223,7 @@ static hvd_code watch_signals(struct table *table, hvd_status *status)
     return HVD_OK;
 }
 
-/* ---- the table
- * -----------------------------------------------------------------------------------------
- */
+/* ---- the table ---------------------------------------------------------------------------------------- */
 
 static bool same_file(int a, int b)
 {

@@ -117,7 +117,7 @@ bool table_finished(struct table *table);
 /* Marks the process as ended; report the event afterwards. */
 void process_ended(struct process *process, int exit_code, int signal);
 
-/* The process has ended: what it has started gets a moment to end, too. */
+/* Gives what the process has started a moment to end. Call it once the process has ended. */
 void process_end_rest(struct process *process);
 
 void process_signal(struct process *process, int signal);
