@@ -353,8 +353,8 @@ SPECIAL: dict[str, Callable[[Result], None]] = {"soak": run_soak}  # only when a
 
 # Seconds of processor time, which depend little on what else runs. Review a kind that needs more.
 BUDGETS = {
-    "unit": 40, "group": 120, "simulate": 60, "model": 120, "launch": 800, "python": 400, "house": 15,
-    "lint": 400, "sanitize": 600, "fuzz": 120,
+    "unit": 30, "group": 150, "simulate": 80, "model": 120, "launch": 800, "python": 450, "house": 15,
+    "lint": 400, "sanitize": 500, "fuzz": 120,
 }  # fmt: skip
 
 # Kinds of one lane run one after the other, lanes side by side: most tests wait more than they compute. The

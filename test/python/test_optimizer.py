@@ -1,8 +1,12 @@
-"""DistributedOptimizer against one process that trains on all ranks' data at once: the same weights."""
+"""DistributedOptimizer against one process that trains on all ranks' data at once: the same weights.
+
+This file has plain training loops, each with small gradients that start at once and together;
+test_optimizer_cases.py has loops and graphs that are not plain, test_optimizer_rules.py arguments, names and
+process sets, test_optimizer_threads.py backward calls of several threads.
+"""
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable
 from typing import Any
@@ -188,46 +192,6 @@ def test_compiled_model(rank: int, size: int) -> None:
     compiled = torch.compile(model, backend="eager")
     train(compiled, optimizer, 3, own_batch(rank, size))
     check_equal(model, reference(OPTIMIZERS["sgd"], size, 3))
-
-
-def test_kind_of_object() -> None:
-    model, optimizer = distributed(OPTIMIZERS["adam"])
-    assert isinstance(optimizer, torch.optim.Adam) and type(optimizer).__name__ == "Adam"
-    other = OPTIMIZERS["adam"](make_model().parameters())
-    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    optimizer.load_state_dict(other.state_dict())
-    with pytest.raises(ValueError, match="already"):
-        hvd.DistributedOptimizer(optimizer)
-    del model
-
-
-def test_parameter_names_for_other_libraries() -> None:
-    model, optimizer = distributed(OPTIMIZERS["sgd"])
-    assert optimizer._parameter_names == {p: name for name, p in model.named_parameters()}
-    groups = [{"params": model.first.parameters()}, {"params": model.second.parameters()}]
-    unnamed = hvd.DistributedOptimizer(torch.optim.SGD(groups, lr=0.1))._parameter_names
-    assert list(unnamed.values()) == ["noname.0.0", "noname.0.1", "noname.1.0", "noname.1.1"]
-    assert unnamed[model.second.bias] == "noname.1.1"
-    everywhere = hvd.allgather_object(list(unnamed.values()))
-    assert all(names == everywhere[0] for names in everywhere)
-
-
-def test_bad_arguments() -> None:
-    model = make_model()
-    sgd = OPTIMIZERS["sgd"](model.parameters())
-    named = list(model.named_parameters())
-    with pytest.raises(ValueError, match="tuples"):
-        hvd.DistributedOptimizer(sgd, model.parameters())
-    with pytest.raises(ValueError, match=r"unique.*first\.weight"):
-        hvd.DistributedOptimizer(sgd, [*named, ("first.weight", torch.nn.Parameter(torch.ones(1)))])
-    with pytest.raises(ValueError, match=str(id(model.third.bias))):
-        hvd.DistributedOptimizer(sgd, named[:-1])
-    with pytest.raises(ValueError, match="Average"):
-        hvd.DistributedOptimizer(sgd, named, op=hvd.Sum, gradient_predivide_factor=2.0)
-    with pytest.raises(ValueError, match="twice"):
-        hvd.DistributedOptimizer(sgd, named, groups=[[model.first.weight], [model.first.weight]])
-    with pytest.raises(ValueError, match="parameters"):
-        hvd.DistributedOptimizer(sgd, named, groups=[["first.weight"]])
 
 
 def test_gradients_start_during_backprop(at_once: bool) -> None:

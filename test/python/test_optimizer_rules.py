@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from typing import Any
 
@@ -39,6 +40,46 @@ class Negated:
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
         return -tensor.to(ctx)
+
+
+def test_kind_of_object() -> None:
+    model, optimizer = distributed(OPTIMIZERS["adam"])
+    assert isinstance(optimizer, torch.optim.Adam) and type(optimizer).__name__ == "Adam"
+    other = OPTIMIZERS["adam"](make_model().parameters())
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    optimizer.load_state_dict(other.state_dict())
+    with pytest.raises(ValueError, match="already"):
+        hvd.DistributedOptimizer(optimizer)
+    del model
+
+
+def test_parameter_names_for_other_libraries() -> None:
+    model, optimizer = distributed(OPTIMIZERS["sgd"])
+    assert optimizer._parameter_names == {p: name for name, p in model.named_parameters()}
+    groups = [{"params": model.first.parameters()}, {"params": model.second.parameters()}]
+    unnamed = hvd.DistributedOptimizer(torch.optim.SGD(groups, lr=0.1))._parameter_names
+    assert list(unnamed.values()) == ["noname.0.0", "noname.0.1", "noname.1.0", "noname.1.1"]
+    assert unnamed[model.second.bias] == "noname.1.1"
+    everywhere = hvd.allgather_object(list(unnamed.values()))
+    assert all(names == everywhere[0] for names in everywhere)
+
+
+def test_bad_arguments() -> None:
+    model = make_model()
+    sgd = OPTIMIZERS["sgd"](model.parameters())
+    named = list(model.named_parameters())
+    with pytest.raises(ValueError, match="tuples"):
+        hvd.DistributedOptimizer(sgd, model.parameters())
+    with pytest.raises(ValueError, match=r"unique.*first\.weight"):
+        hvd.DistributedOptimizer(sgd, [*named, ("first.weight", torch.nn.Parameter(torch.ones(1)))])
+    with pytest.raises(ValueError, match=str(id(model.third.bias))):
+        hvd.DistributedOptimizer(sgd, named[:-1])
+    with pytest.raises(ValueError, match="Average"):
+        hvd.DistributedOptimizer(sgd, named, op=hvd.Sum, gradient_predivide_factor=2.0)
+    with pytest.raises(ValueError, match="twice"):
+        hvd.DistributedOptimizer(sgd, named, groups=[[model.first.weight], [model.first.weight]])
+    with pytest.raises(ValueError, match="parameters"):
+        hvd.DistributedOptimizer(sgd, named, groups=[["first.weight"]])
 
 
 @pytest.mark.parametrize("groups", [None, 2])
