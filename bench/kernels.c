@@ -3,6 +3,7 @@
  * moved, and that of a loop with the same loads and stores and hardly any arithmetic. */
 #include "base/clock.h"
 #include "base/types.h"
+#include "device/adasum.h"
 #include "device/kernel.h"
 #include "device/reduce.h"
 

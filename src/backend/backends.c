@@ -1,6 +1,7 @@
 /* backends.c - see backend.h. */
 #include "backend/backend.h"
 
+#include "backend/worker.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "rendezvous/client.h"

@@ -8,7 +8,7 @@
  *
  * A collective of MPI can't be cancelled. It works on the tensors themselves, so a process that is in one
  * when the job fails ends, as any MPI program does. */
-#include "backend/mpi.h"
+#include "backend/mpi_library.h"
 
 #include "backend/backend.h"
 #include "backend/mpi_operator.h"

@@ -1,7 +1,7 @@
 /* mpi_calls.h - the functions of struct mpi_abi, compiled once for each binary interface. The including file
  * has declared the types MPI_Comm, MPI_Datatype, MPI_Op, MPI_Group, MPI_Errhandler and MPI_Request,
  * THREAD_MULTIPLE and IN_PLACE; it defines find_constants() and the table, MPI_ABI(name). */
-#include "backend/mpi.h"
+#include "backend/mpi_library.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

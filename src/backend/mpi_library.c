@@ -1,5 +1,5 @@
-/* mpi_library.c - which MPI library this process uses, and the life of MPI in it: see mpi.h. Any thread. */
-#include "backend/mpi.h"
+/* mpi_library.c - see mpi_library.h. Any thread. */
+#include "backend/mpi_library.h"
 
 #include "base/status.h"
 

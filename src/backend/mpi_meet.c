@@ -4,8 +4,9 @@
  * All begin with a barrier that does not block, since a collective that has begun can't be cancelled: behind
  * it all ranks are there, and blocking calls end. The server stays for the life of the process: others may
  * still be on their way when rank 0 has left. */
-#include "backend/mpi.h"
+#include "backend/mpi_meet.h"
 
+#include "backend/mpi_library.h"
 #include "base/status.h"
 #include "base/topology.h"
 #include "net/addresses.h"

@@ -1,6 +1,6 @@
 /* mpi_mpich.c - the interface that MPICH 3.1 and later, Intel MPI, MVAPICH and Cray MPICH share: handles are
  * numbers. */
-#include "backend/mpi.h"
+#include "backend/mpi_library.h"
 
 typedef int MPI_Comm, MPI_Datatype, MPI_Op, MPI_Group, MPI_Errhandler, MPI_Request;
 

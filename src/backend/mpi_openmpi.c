@@ -1,6 +1,6 @@
 /* mpi_openmpi.c - Open MPI 3 and later, as far as it has its own interface: handles are pointers to objects
  * of the library, whose names begin with ompi_mpi_. */
-#include "backend/mpi.h"
+#include "backend/mpi_library.h"
 
 #include <dlfcn.h>
 

@@ -3,7 +3,7 @@
 #ifndef HVD_BACKEND_MPI_OPERATOR_H
 #define HVD_BACKEND_MPI_OPERATOR_H
 
-#include "backend/mpi.h"
+#include "backend/mpi_library.h"
 #include "horovod.h"
 
 /* Elements of this type are moved as this. Only MPI_SUM of an integer or a real number computes with it. */

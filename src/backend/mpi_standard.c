@@ -1,6 +1,6 @@
 /* mpi_standard.c - the binary interface of the MPI 5 standard, libmpi_abi.so: handles are pointers, and the
  * predefined ones have small numbers as addresses. */
-#include "backend/mpi.h"
+#include "backend/mpi_library.h"
 
 typedef struct MPI_ABI_Comm *MPI_Comm;
 typedef struct MPI_ABI_Datatype *MPI_Datatype;

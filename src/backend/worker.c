@@ -1,5 +1,6 @@
-/* worker.c - see backend.h. */
-#include "backend/backend.h"
+/* worker.c - see worker.h. */
+#include "backend/worker.h"
+
 #include "base/floats.h"
 #include "base/platform.h"
 #include "base/status.h"

@@ -1,6 +1,7 @@
-/* blocking.c - see module.h. All state changes with the GIL held only. */
-#include "bind/module.h"
+/* blocking.c - see blocking.h. All state changes with the GIL held only. */
+#include "bind/blocking.h"
 
+#include "bind/in_flight.h"
 #include "native/entry.h"
 
 #include <time.h>

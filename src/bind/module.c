@@ -1,11 +1,20 @@
 /* module.c - horovod._core: include/horovod.h for Python, with one default context for the process. Its
  * functions, of which no other file knows. */
 #include "bind/module.h"
+
+#include "bind/blocking.h"
+#include "bind/context.h"
+#include "bind/errors.h"
+#include "bind/operation.h"
 #include "bind/rendezvous.h"
+#include "bind/request.h"
+#include "bind/result.h"
+#include "bind/tables.h"
+#include "bind/tensor.h"
 
 #include "native/entry.h"
 #include "native/mxnet.h"
-#include "native/xla_ffi.h"
+#include "native/xla.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -438,9 +447,9 @@ PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void)
 {
     PyObject *module = PyModule_Create(&definition);
-    if (module && !context_init_module() && !tensor_init_module() && !result_init_module(module) &&
-        !tables_init_module(module) && !request_init_module(module) && !operation_init_module(module) &&
-        !rendezvous_init_module(module))
+    if (module && !errors_init_module() && !context_init_module() && !tensor_init_module() &&
+        !result_init_module(module) && !tables_init_module(module) && !request_init_module(module) &&
+        !operation_init_module(module) && !rendezvous_init_module(module))
         return module;
     Py_XDECREF(module);
     return NULL;

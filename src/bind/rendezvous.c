@@ -3,7 +3,8 @@
  * Rendezvous alive; each of the two belongs to one thread at a time. */
 #include "bind/rendezvous.h"
 
-#include "bind/module.h"
+#include "bind/blocking.h"
+#include "bind/errors.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -1,6 +1,8 @@
-/* request.c - see module.h. */
-#include "bind/module.h"
+/* request.c - see request.h. */
+#include "bind/request.h"
 
+#include "bind/errors.h"
+#include "bind/tables.h"
 #include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>

@@ -1,6 +1,8 @@
-/* result.c - see module.h. The memory lives as long as the Result or any array that was made from it. */
-#include "bind/module.h"
+/* result.c - see result.h. The memory lives as long as the Result or any array that was made from it. */
+#include "bind/result.h"
 
+#include "bind/errors.h"
+#include "bind/tensor.h"
 #include <stdlib.h>
 
 typedef struct {

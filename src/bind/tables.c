@@ -1,5 +1,5 @@
-/* tables.c - see module.h. The rows become tuples with names, and the words of their columns texts. */
-#include "bind/module.h"
+/* tables.c - see tables.h. The rows become tuples with names, and the words of their columns texts. */
+#include "bind/tables.h"
 
 static const struct row {
     hvd_operation operation;

@@ -1,6 +1,6 @@
-/* tensor.c - see module.h. The cheapest way that a type offers comes first: the DLPack exchange table of its
+/* tensor.c - see tensor.h. The cheapest way that a type offers comes first: the DLPack exchange table of its
  * type (30 ns), the buffer protocol (75 ns), a DLPack capsule (2 us and more). */
-#include "bind/module.h"
+#include "bind/tensor.h"
 
 #include <stddef.h>
 #include <stdio.h>

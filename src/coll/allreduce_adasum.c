@@ -24,6 +24,7 @@
 #include "coll/pattern.h"
 
 #include "base/status.h"
+#include "device/adasum.h"
 #include "device/reduce.h"
 
 #include <float.h>

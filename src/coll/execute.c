@@ -3,7 +3,7 @@
 #include "coll/execute.h"
 
 #include "base/status.h"
-#include "coll/task.h"
+#include "coll/track.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* staging.c - see task.h. */
-#include "coll/task.h"
+/* staging.c - see staging.h. */
+#include "coll/staging.h"
 
 #include "base/status.h"
 #include "base/types.h"

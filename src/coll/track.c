@@ -1,11 +1,12 @@
-/* track.c - see task.h. A collective's steps are queued phase by phase, in the order of the schedule, at the
+/* track.c - see track.h. A collective's steps are queued phase by phase, in the order of the schedule, at the
  * link they need; only the head of a queue moves. As collectives are planned in one order on all ranks, both
  * ends of a link agree on which bytes come next. */
-#include "coll/task.h"
+#include "coll/track.h"
 
 #include "base/pool.h"
 #include "base/status.h"
 #include "base/types.h"
+#include "coll/staging.h"
 
 #include <stdlib.h>
 

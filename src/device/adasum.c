@@ -1,5 +1,7 @@
-/* adasum.c - see reduce.h: plain loops that the compiler vectorises. Half types are made float32 a block at a
+/* adasum.c - see adasum.h: plain loops that the compiler vectorises. Half types are made float32 a block at a
  * time, which stays in the innermost cache. */
+#include "device/adasum.h"
+
 #include "device/kernel.h"
 
 #include <string.h>

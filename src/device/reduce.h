@@ -36,18 +36,4 @@ weigh_fn reduce_weigh(hvd_dtype dtype);
  * x: -0 for sums, the largest value for a minimum, ... */
 void identity_element(hvd_dtype dtype, hvd_reduction reduction, void *element);
 
-/* ---- Adasum: dot products of two vectors, and their weighted sum; floats only -------------------------- */
-
-/* Dot products of the operand of the lower rank with itself, of the upper one's, and of both. */
-struct products {
-    double lower, upper, mixed;
-};
-
-/* Adds the products of these elements to *sum, in float64. The same elements give the same bits. */
-void adasum_multiply(hvd_dtype dtype, const void *lower, const void *upper, size_t elements,
-                     struct products *sum);
-/* result[i] = lower[i] * factor_of_lower + upper[i] * factor_of_upper, of 64-bit types in float64. */
-void adasum_add(hvd_dtype dtype, void *result, const void *lower, const void *upper, size_t elements,
-                double factor_of_lower, double factor_of_upper);
-
 #endif

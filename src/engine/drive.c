@@ -42,6 +42,7 @@
  * claimed to the back end's worker (backend/worker.c). */
 #include "engine/drive.h"
 
+#include "backend/worker.h"
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/status.h"

@@ -2,7 +2,8 @@
 #include "engine/identity.h"
 
 #include "backend/backend.h"
-#include "backend/mpi.h"
+#include "backend/mpi_library.h"
+#include "backend/mpi_meet.h"
 #include "base/misspelt.h"
 #include "base/status.h"
 #include "bootstrap/bootstrap.h"

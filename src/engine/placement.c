@@ -2,7 +2,7 @@
  * which all read. */
 #include "engine/placement.h"
 
-#include "backend/mpi.h"
+#include "backend/mpi_library.h"
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/status.h"

@@ -1,5 +1,5 @@
-/* xla.c - see xla_ffi.h. A call of the handler is one request, whose end completes XLA's future. */
-#include "native/xla_ffi.h"
+/* xla.c - see xla.h. A call of the handler is one request, whose end completes XLA's future. */
+#include "native/xla.h"
 
 #include "native/dtype.h"
 #include "native/entry.h"

@@ -1,8 +1,10 @@
 /* collectives.c - the kernels of the collectives. One submits what its inputs hold, makes progress for at
  * most 50 microseconds, and returns; the engine's `done` function hands over the outputs, on any thread. */
+#include "tensorflow/collectives.h"
+
 #include "native/dtype.h"
 #include "tensorflow/completion.h"
-#include "tensorflow/kernels.h"
+#include "tensorflow/kernel.h"
 
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -36,14 +38,6 @@ struct call {
 };
 
 /* ---- TensorFlow's words -------------------------------------------------------------------------------- */
-
-void kernel_fail(TF_OpKernelContext *context, const hvd_status *status)
-{
-    TF_Status *failure = tf.NewStatus();
-    tf.SetStatus(failure, engine->absl_code(status->code), status->text);
-    tf.OpKernelContext_Failure(context, failure);
-    tf.DeleteStatus(failure);
-}
 
 static hvd_code fail(hvd_status *status, hvd_code code, const char *text)
 {
@@ -293,14 +287,6 @@ static void compute(void *kernel, TF_OpKernelContext *context)
 }
 
 /* ---- kernels ------------------------------------------------------------------------------------------ */
-
-int64_t read_integer(TF_OpKernelConstruction *construction, const char *name, TF_Status *failure)
-{
-    int64_t value = 0;
-    if (!tf.GetCode(failure))
-        tf.OpKernelConstruction_GetAttrInt64(construction, name, &value, failure);
-    return value;
-}
 
 static double read_factor(TF_OpKernelConstruction *construction, const char *name, TF_Status *failure)
 {

@@ -1,7 +1,12 @@
 /* operations.c - the definitions of the operations, registered while tf.load_op_library loads this library,
  * which then makes a Python function of each. */
+#include "tensorflow/operations.h"
+
+#include "tensorflow/api.h"
+#include "tensorflow/collectives.h"
 #include "tensorflow/completion.h"
-#include "tensorflow/kernels.h"
+#include "tensorflow/kernel.h"
+#include "tensorflow/placement.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -23,8 +28,6 @@ static const char some[] = "T: list(" TYPES ") >= 1";
  * stateful alone would do, too; but those it runs one after the other, unless they have resources of their
  * own. */
 #define TOKEN "token: resource"
-
-const struct entry_table *engine;
 
 static const char *trouble = "TensorFlow is not loaded; import it first";
 
@@ -145,15 +148,6 @@ static void define(const struct definition *definition)
     tf.DeleteStatus(status);
 }
 
-void kernel_register(const char *operation, TF_KernelBuilder *builder)
-{
-    TF_Status *status = tf.NewStatus();
-    tf.RegisterKernelBuilder(operation, builder, status);
-    if (tf.GetCode(status))
-        fprintf(stderr, "Horovod: kernel of %s: %s\n", operation, tf.Message(status));
-    tf.DeleteStatus(status);
-}
-
 __attribute__((constructor)) static void load(void)
 {
     static char text[128];
@@ -171,9 +165,6 @@ __attribute__((constructor)) static void load(void)
     trouble = NULL;
 }
 
-const char *horovod_tensorflow_bind(const struct entry_table *table, int *asynchronous);
-
-/* Gives the operations the engine, before the first of them runs. NULL, or what is wrong, to be read. */
 __attribute__((visibility("default"))) const char *horovod_tensorflow_bind(const struct entry_table *table,
                                                                            int *asynchronous)
 {

@@ -1,5 +1,7 @@
 /* placement.c - the kernels of the operations that say where this process stands, each time that they run. */
-#include "tensorflow/kernels.h"
+#include "tensorflow/placement.h"
+
+#include "tensorflow/kernel.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "native/dtype.h"
 #include "native/entry.h"
-#include "native/xla_ffi.h"
+#include "native/xla.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

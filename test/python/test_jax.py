@@ -567,7 +567,7 @@ def test_layouts_are_those_of_the_header_of_xla(rank: int, tmp_path: Path) -> No
                 f'{other or own}), "{ours}.{own}");'
             )
     path = tmp_path / "layout.c"
-    path.write_text('#include "xla/ffi/api/c_api.h"\n#include "native/xla_ffi.h"\n' + "\n".join(lines))
+    path.write_text('#include "xla/ffi/api/c_api.h"\n#include "native/xla.h"\n' + "\n".join(lines))
     words = ["cc", "-fsyntax-only", f"-I{jax.ffi.include_dir()}", f"-I{ROOT / 'src'}", str(path)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,6 @@
 /* test_adasum.c - Adasum on 1 to 8 ranks against its formula in float64, tensor by tensor and in the order of
  * the tree; what the formula promises; and the kernels. */
+#include "device/adasum.h"
 #include "small_world.h"
 
 #include "adasum.h"

@@ -1,18 +1,12 @@
-/* kernels.h - what runs when TensorFlow comes to one of the operations. */
-#ifndef HVD_TENSORFLOW_KERNELS_H
-#define HVD_TENSORFLOW_KERNELS_H
+/* kernel.h - what the kernels share: how they reach the engine, and TensorFlow's words for errors. */
+#ifndef HVD_TENSORFLOW_KERNEL_H
+#define HVD_TENSORFLOW_KERNEL_H
 
 #include "native/entry.h"
 #include "tensorflow/api.h"
 
 /* How the engine is reached; NULL until horovod_tensorflow_bind, before which no operation can run. */
 extern const struct entry_table *engine;
-
-/* Of the collectives: asynchronous, or holding TensorFlow's thread until they are done. */
-void collectives_register(bool asynchronous);
-
-/* Of the operations that say where this process stands. */
-void placement_register(void);
 
 /* Registers one kernel for the CPU; complains on stderr, as all happens while the library is loaded. */
 void kernel_register(const char *operation, TF_KernelBuilder *builder);

@@ -1,12 +1,12 @@
-/* mpi.h - MPI without its headers: a library that is opened at run time. The three binary interfaces that
- * there are (Open MPI's; MPICH's, which is Intel MPI's, too; the standard one of MPI 5) each have a table of
- * these functions, made from one source (mpi_calls.h). Symbols are looked up in the library that was opened,
- * and the library itself says which interface it has.
+/* mpi_library.h - MPI without its headers: a library that is opened at run time. The three binary interfaces
+ * that there are (Open MPI's; MPICH's, which is Intel MPI's, too; the standard one of MPI 5) each have a
+ * table of these functions, made from one source (mpi_calls.h). Symbols are looked up in the library that was
+ * opened, and the library itself says which interface it has.
  *
  * One library a process, since MPI can be initialised once in its life. The functions may be called
  * by several threads at once: nothing but MPI_THREAD_MULTIPLE is accepted. */
-#ifndef HVD_BACKEND_MPI_H
-#define HVD_BACKEND_MPI_H
+#ifndef HVD_BACKEND_MPI_LIBRARY_H
+#define HVD_BACKEND_MPI_LIBRARY_H
 
 #include "base/clock.h"
 #include "base/settings.h"
@@ -80,12 +80,6 @@ hvd_code mpi_open(const struct settings *settings, const struct mpi_abi **mpi, h
  * own. */
 mpi_handle mpi_base(const struct mpi_abi *mpi);
 hvd_code mpi_set_base(const struct mpi_abi *mpi, mpi_handle of, mpi_handle *base, hvd_status *status);
-
-/* Gives the settings rank, size, rendezvous, secret and a job of its own, which the ranks of the communicator
- * exchange; all of them call it. comm: the address of an MPI_Comm; NULL: MPI_COMM_WORLD. It waits for all of
- * them until the deadline or the interrupt; before, MPI_Init_thread waits for as long as MPI likes. */
-hvd_code mpi_meet(struct settings *settings, const void *comm, int64_t deadline,
-                  const struct interrupt *interrupt, hvd_status *status);
 
 /* Whether the job has failed: MPI_Finalize would wait for what never comes. */
 void mpi_skip_finalize(bool skips);

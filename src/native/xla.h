@@ -1,9 +1,9 @@
-/* xla_ffi.h - the part of XLA's foreign function interface (version 0.x) that its handlers here use, by
+/* xla.h - the part of XLA's foreign function interface (version 0.x) that its handlers here use, by
  * layout: no header of XLA is needed to build. Fields behind the last one used are left out; what is newer
  * than the oldest version served is guarded by struct_size. test/python/test_jax.py compares all offsets with
  * the header that jaxlib ships. */
-#ifndef HVD_NATIVE_XLA_FFI_H
-#define HVD_NATIVE_XLA_FFI_H
+#ifndef HVD_NATIVE_XLA_H
+#define HVD_NATIVE_XLA_H
 
 #include <stddef.h>
 #include <stdint.h>
