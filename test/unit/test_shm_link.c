@@ -1,4 +1,4 @@
-/* test_lending.c - two ranks that share memory, driven by hand in one thread: when bytes are lent instead of
+/* test_shm_link.c - two ranks that share memory, driven by hand in one thread: when bytes are lent instead of
  * copied, or read directly, that nobody reads where it must not, and that memory is let go of. */
 #include "base/platform.h"
 #include "net/socket.h"

@@ -1,4 +1,4 @@
-/* test_tune.c - samples, and the whole tuner on made-up jobs. */
+/* test_tuner.c - samples, and the whole tuner on made-up jobs. */
 #include "test.h"
 #include "tune/tuner.h"
 

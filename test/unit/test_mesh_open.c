@@ -1,4 +1,4 @@
-/* test_mesh_opening.c - opening a mesh: what is missing or wrong is named, unauthenticated peers do no harm,
+/* test_mesh_open.c - opening a mesh: what is missing or wrong is named, unauthenticated peers do no harm,
  * every address is tried, nothing leaks. */
 #include "mesh_group.h"
 #include "net/handshake.h"
