@@ -1,4 +1,5 @@
-/* test_shm_memory.c - rings whose memory comes on demand: what is there when, counted in blocks of the file. */
+/* test_shm_memory.c - rings whose memory comes on demand: what is there when, counted in blocks of the file.
+ */
 #include "base/platform.h"
 #include "test.h"
 #include "transport/shm_memory.h"
