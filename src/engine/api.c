@@ -184,7 +184,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     overlaps_init(&opened->overlaps);
     pthread_mutex_init(&opened->handles_lock, NULL);
     pthread_mutex_init(&opened->rendezvous_lock, NULL);
-    atomic_init(&opened->deadline, CLOCK_NEVER);
+    atomic_init(&opened->drive.deadline, CLOCK_NEVER);
     atomic_init(&opened->claim, -1);
     opened->watch = (struct atfork_handler){.in_child = note_fork, .owner = opened};
     atfork_add(&opened->watch);
@@ -207,7 +207,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
         close_context(opened);
         return code;
     }
-    opened->caller_spin = spin_time(opened);
+    opened->drive.caller_spin = spin_time(opened);
     /* The progress lock is free from the start, so the mesh has to be armed, as by a release. */
     mesh_arm(opened->world->mesh);
     code = drive_start_thread(opened, status);

@@ -16,6 +16,7 @@
 #include "engine/observe.h"
 #include "engine/tuning.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -735,6 +736,7 @@ static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const 
 
 void batch_start(struct comm *comm, const struct batch *batch)
 {
+    assert(context_is_held(comm->context));
     hvd_status status;
     int found = 0;
     if (batch->result) {

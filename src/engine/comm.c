@@ -18,6 +18,7 @@
 #include "engine/sets.h"
 #include "engine/tuning.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -603,6 +604,7 @@ static void name_request(struct comm *comm, struct hvd_handle *handle)
 
 void comm_hold(struct comm *comm, struct hvd_handle *handle)
 {
+    assert(context_is_held(comm->context));
     if (handle->touched.held)
         return;
     name_request(comm, handle);
@@ -613,6 +615,7 @@ void comm_hold(struct comm *comm, struct hvd_handle *handle)
 
 void comm_take(struct comm *comm, struct hvd_handle *handle)
 {
+    assert(context_is_held(comm->context));
     comm_resume(comm);
     comm->active = true;
     if (handle->touched.held) {
@@ -634,6 +637,7 @@ void comm_take(struct comm *comm, struct hvd_handle *handle)
 
 bool comm_suspend(struct comm *comm)
 {
+    assert(context_is_held(comm->context));
     comm->suspended = comm->id && !comm->remover && comm->next_flush == CLOCK_NEVER && comm_is_quiet(comm) &&
                       !comm_is_ready(comm) && mesh_suspend(comm->mesh);
     return comm->suspended;
@@ -641,6 +645,7 @@ bool comm_suspend(struct comm *comm)
 
 void comm_resume(struct comm *comm)
 {
+    assert(context_is_held(comm->context));
     struct comm *world = comm->context->world;
     if (!comm->suspended)
         return;
@@ -655,6 +660,7 @@ void comm_resume(struct comm *comm)
 
 void comm_leave(struct comm *comm)
 {
+    assert(context_is_held(comm->context));
     comm_resume(comm);
     coordinator_leave(comm->coordinator);
     comm->active = true;
@@ -662,6 +668,7 @@ void comm_leave(struct comm *comm)
 
 void comm_abort(struct comm *comm, int lost_rank, const hvd_status *cause)
 {
+    assert(context_is_held(comm->context));
     comm_resume(comm);
     coordinator_abort(comm->coordinator, lost_rank < 0 ? -1 : ranks_find(comm->ranks, comm->size, lost_rank),
                       cause);
@@ -670,6 +677,7 @@ void comm_abort(struct comm *comm, int lost_rank, const hvd_status *cause)
 
 void comm_end(struct comm *comm, const hvd_status *cause)
 {
+    assert(context_is_held(comm->context));
     comm_abort(comm, -1, cause);
     /* Acted on already: check_health must not begin again. */
     comm->health = coordinator_health(comm->coordinator, NULL);
@@ -682,22 +690,26 @@ void comm_end(struct comm *comm, const hvd_status *cause)
 
 bool comm_flush(struct comm *comm)
 {
+    assert(context_is_held(comm->context));
     return edges_flush(&comm->unsent);
 }
 
 bool comm_is_flushed(const struct comm *comm)
 {
+    assert(context_is_held(comm->context));
     return !comm->unsent;
 }
 
 bool comm_is_quiet(const struct comm *comm)
 {
+    assert(context_is_held(comm->context));
     return !coordinator_pending_count(comm->coordinator) && backends_idle(&comm->backends) &&
            comm_is_flushed(comm);
 }
 
 bool comm_is_ready(const struct comm *comm)
 {
+    assert(context_is_held(comm->context));
     /* Without requests of this rank there is nothing to report or to decide until the set closes. */
     bool open = coordinator_health(comm->coordinator, NULL) == HVD_OK;
     return (comm->active && (comm->asks || !(open && comm_is_quiet(comm)))) ||
@@ -706,6 +718,7 @@ bool comm_is_ready(const struct comm *comm)
 
 int64_t comm_deadline(const struct comm *comm)
 {
+    assert(context_is_held(comm->context));
     if (!backends_poll(&comm->backends))
         return comm->next_flush;
     return clock_earlier(comm->next_flush, clock_now() + BACKEND_POLL_PERIOD);
@@ -783,6 +796,7 @@ static bool is_flush_due(const struct comm *comm, int64_t now)
 
 bool comm_progress(struct comm *comm, int64_t now)
 {
+    assert(context_is_held(comm->context));
     bool moved = receive_all(comm);
     if (moved || comm->active || is_flush_due(comm, now)) {
         comm->active = comm->decides = comm->asks = false;

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 void context_retain(struct hvd_context *context)
@@ -48,6 +49,7 @@ void context_fail(struct hvd_context *context, const hvd_status *cause)
 
 void context_fault(struct hvd_context *context, const hvd_status *cause)
 {
+    assert(context_is_held(context));
     if (!context->fault.code)
         status_copy(&context->fault, cause);
 }

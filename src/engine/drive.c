@@ -60,6 +60,13 @@
 
 enum { UNLOCKED, LOCKED };
 
+#ifdef NDEBUG
+#define note_holder(drive, thread) ((void)0)
+#else
+#define note_holder(drive, thread)                                                                           \
+    atomic_store_explicit(&(drive)->holder, (uintptr_t)(thread), memory_order_relaxed)
+#endif
+
 /* How late an idle rank notices a fault or a request of other ranks while it polls periodically, in ns. */
 #define POLL_PERIOD 2000000
 
@@ -165,11 +172,13 @@ static void disarm(struct hvd_context *context)
 
 static bool lock_try(struct hvd_context *context)
 {
+    struct drive *drive = &context->drive;
     unsigned expected = UNLOCKED;
     /* A load first: a compare-and-swap that fails would still take the cache line from the holder. */
-    if (atomic_load_explicit(&context->progress_lock, memory_order_relaxed) != UNLOCKED ||
-        !atomic_compare_exchange_strong(&context->progress_lock, &expected, LOCKED))
+    if (atomic_load_explicit(&drive->lock, memory_order_relaxed) != UNLOCKED ||
+        !atomic_compare_exchange_strong(&drive->lock, &expected, LOCKED))
         return false;
+    note_holder(drive, pthread_self());
     disarm(context);
     return true;
 }
@@ -184,16 +193,18 @@ static bool is_quiet(const struct hvd_context *context)
 
 static void wake_lock_waiter(struct hvd_context *context)
 {
-    if (atomic_load(&context->thread_waits))
-        futex_wake_all(&context->progress_lock);
+    struct drive *drive = &context->drive;
+    if (atomic_load(&drive->thread_waits))
+        futex_wake_all(&drive->lock);
 }
 
 /* True when there is work that no wake-up announces: then the progress thread has to be woken, or the caller
  * goes on. `comes_back`: it has claimed a collective. See invariants 2 to 5. */
 static bool lock_release(struct hvd_context *context, bool comes_back)
 {
+    struct drive *drive = &context->drive;
     bool quiet = is_quiet(context);
-    bool periodic = context->polls_periodically && (quiet || comes_back);
+    bool periodic = drive->polls_periodically && (quiet || comes_back);
     bool news = false;
     if (periodic)
         mesh_mask(context->world->mesh);
@@ -201,10 +212,11 @@ static bool lock_release(struct hvd_context *context, bool comes_back)
         news = !arm(context);
     int64_t deadline = clock_earlier(progress_deadline(context), heartbeat_deadline(context, quiet));
     bool left = context->leave_said; /* the lock's, so read before the release */
-    bool sooner = deadline < atomic_exchange(&context->deadline, deadline) && !periodic;
+    bool sooner = deadline < atomic_exchange(&drive->deadline, deadline) && !periodic;
+    note_holder(drive, 0);
     /* This store and the loads behind it, as the push of a submission and its load of the lock, are
      * sequentially consistent: at least one of the two sides sees the other's store. */
-    atomic_store(&context->progress_lock, UNLOCKED);
+    atomic_store(&drive->lock, UNLOCKED);
     if (!periodic)
         wake_lock_waiter(context);
     /* Here, not by the caller: a thread that took the lock meanwhile finds the deadline stored already. */
@@ -249,8 +261,9 @@ void drive_finish_calls(struct hvd_context *context)
 
 void drive_notify(struct hvd_context *context)
 {
+    struct drive *drive = &context->drive;
     /* Its release looks for what was added: invariant 3. */
-    if (atomic_load(&context->progress_lock) != UNLOCKED)
+    if (atomic_load(&drive->lock) != UNLOCKED)
         return;
     mesh_wake(context->world->mesh);
     wake_lock_waiter(context);
@@ -269,14 +282,15 @@ static struct worker *claim(struct hvd_context *context)
 static struct worker *progress_as_caller(struct hvd_context *context, atomic_uint *word, unsigned value,
                                          int64_t deadline, int64_t *idle_since, bool may_block)
 {
+    struct drive *drive = &context->drive;
     struct backoff backoff = {.mesh = context->world->mesh,
-                              .spin = context->caller_spin,
+                              .spin = drive->caller_spin,
                               .yield = yield_of(context, CALLER_YIELD),
-                              .same_core_waits = &context->same_core_waits,
+                              .same_core_waits = &drive->same_core_waits,
                               .idle_since = idle_since};
     struct worker *claimed = NULL;
     backoff_reset(&backoff);
-    context->caller_active = true;
+    drive->caller_active = true;
     while (atomic_load_explicit(word, memory_order_acquire) != value) {
         bool moved = progress(context, backoff.now);
         if (!run_finished_calls(context))
@@ -302,6 +316,7 @@ static struct worker *progress_as_caller(struct hvd_context *context, atomic_uin
 static bool wait_for_lock(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline,
                           int64_t *idle_since)
 {
+    struct drive *drive = &context->drive;
     /* without polling: the holder may need this core */
     struct backoff backoff = {
         .mesh = context->world->mesh, .yield = yield_of(context, CALLER_YIELD), .idle_since = idle_since};
@@ -309,13 +324,13 @@ static bool wait_for_lock(struct hvd_context *context, atomic_uint *word, unsign
         backoff.yield = clock_earlier(backoff.yield, deadline - clock_now());
     backoff_reset(&backoff);
     bool mine = false;
-    atomic_fetch_add(&context->waiters, 1);
+    atomic_fetch_add(&drive->waiters, 1);
     do {
         if (atomic_load_explicit(word, memory_order_acquire) == value)
             break;
         mine = lock_try(context);
     } while (!mine && backoff_step(&backoff));
-    atomic_fetch_sub(&context->waiters, 1);
+    atomic_fetch_sub(&drive->waiters, 1);
     return mine;
 }
 
@@ -368,9 +383,10 @@ void drive_once(struct hvd_context *context, atomic_uint *word, unsigned value, 
 /* True when it polls periodically from now on. */
 static bool progress_in_thread(struct hvd_context *context)
 {
+    struct drive *drive = &context->drive;
     struct backoff backoff = {.mesh = context->world->mesh, .yield = yield_of(context, THREAD_YIELD)};
     backoff_reset(&backoff);
-    context->turns = 0; /* so that the first one polls the sockets: one of them may have ended the sleep */
+    drive->turns = 0; /* so that the first one polls the sockets: one of them may have ended the sleep */
     bool moved;
     do {
         moved = progress(context, backoff.now);
@@ -380,11 +396,11 @@ static bool progress_in_thread(struct hvd_context *context)
         heartbeat_check(context);
         if (!run_finished_calls(context))
             return true;
-    } while (!atomic_load_explicit(&context->waiters, memory_order_relaxed) &&
+    } while (!atomic_load_explicit(&drive->waiters, memory_order_relaxed) &&
              (moved || backoff_step(&backoff)));
     /* A caller that made progress since this thread last did will probably come back. */
-    bool periodic = context->polls_periodically = context->caller_active;
-    context->caller_active = false;
+    bool periodic = drive->polls_periodically = drive->caller_active;
+    drive->caller_active = false;
     if (lock_release(context, false))
         mesh_wake(context->world->mesh); /* mesh_sleep returns at once */
     return periodic;
@@ -393,29 +409,31 @@ static bool progress_in_thread(struct hvd_context *context)
 /* Sleeps until the holder releases the lock, unless that leaves nothing to be done. */
 static void wait_for_release(struct hvd_context *context, int64_t deadline)
 {
+    struct drive *drive = &context->drive;
     /* Set before FUTEX_WAIT: a later release sees it and wakes this thread, an earlier one has changed the
      * lock. */
-    atomic_store(&context->thread_waits, 1);
-    futex_wait(&context->progress_lock, LOCKED, deadline);
-    atomic_store(&context->thread_waits, 0);
+    atomic_store(&drive->thread_waits, 1);
+    futex_wait(&drive->lock, LOCKED, deadline);
+    atomic_store(&drive->thread_waits, 0);
 }
 
 static void *run_progress_thread(void *argument)
 {
     struct hvd_context *context = argument;
+    struct drive *drive = &context->drive;
     const hvd_placement *placement = &context->placement;
     affinity_apply(context->settings.thread_affinity, placement->rank, placement->local_rank,
                    placement->local_size);
     bool periodic = false;
-    while (!atomic_load(&context->stop)) {
+    while (!atomic_load(&drive->stop)) {
         if (lock_try(context))
             periodic = progress_in_thread(context);
         else
             wait_for_release(context, periodic ? clock_now() + POLL_PERIOD : CLOCK_NEVER);
         /* While a caller has the lock, sleep on that: peers do not ring a mesh that is not armed. */
-        if (atomic_load(&context->stop) || atomic_load(&context->progress_lock) != UNLOCKED)
+        if (atomic_load(&drive->stop) || atomic_load(&drive->lock) != UNLOCKED)
             continue;
-        int64_t deadline = atomic_load(&context->deadline), next_poll = clock_now() + POLL_PERIOD;
+        int64_t deadline = atomic_load(&drive->deadline), next_poll = clock_now() + POLL_PERIOD;
         mesh_sleep(context->world->mesh, periodic ? clock_earlier(next_poll, deadline) : deadline);
     }
     return NULL;
@@ -423,22 +441,25 @@ static void *run_progress_thread(void *argument)
 
 hvd_code drive_start_thread(struct hvd_context *context, hvd_status *status)
 {
-    int error = thread_start(&context->progress_thread, run_progress_thread, context);
-    if (error)
-        return status_set_errno(status, error, "rank %d can't start its progress thread",
-                                context->placement.rank);
-    context->thread_running = true;
-    return HVD_OK;
+    struct drive *drive = &context->drive;
+    drive->thread_runs = true; /* from here on the lock counts */
+    int error = thread_start(&drive->thread, run_progress_thread, context);
+    if (!error)
+        return HVD_OK;
+    drive->thread_runs = false;
+    return status_set_errno(status, error, "rank %d can't start its progress thread",
+                            context->placement.rank);
 }
 
 void drive_stop_thread(struct hvd_context *context)
 {
-    if (!context->thread_running)
+    struct drive *drive = &context->drive;
+    if (!drive->thread_runs)
         return;
-    atomic_store(&context->stop, true);
+    atomic_store(&drive->stop, true);
     mesh_wake(context->world->mesh);
-    pthread_join(context->progress_thread, NULL);
-    context->thread_running = false;
+    pthread_join(drive->thread, NULL);
+    drive->thread_runs = false;
 }
 
 /* ---- affinity -------------------------------------------------------------------------------------- */

@@ -4,9 +4,38 @@
 
 #include "horovod.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+/* What drive.c has in a context. */
+struct drive {
+    atomic_uint lock;         /* the progress lock: UNLOCKED or LOCKED; a futex word */
+    atomic_uint thread_waits; /* the progress thread sleeps on the lock */
+    _Atomic int64_t deadline; /* when the progress thread wakes though nothing arrives */
+    atomic_int waiters;       /* callers that wait for the lock; a hint */
+    atomic_bool stop;         /* the progress thread has to end */
+    bool thread_runs;         /* `thread` is valid; changes only while no other thread uses the context */
+    pthread_t thread;         /* the progress thread */
+    int64_t caller_spin;      /* ns for which a caller polls before it yields; constant */
+#ifndef NDEBUG
+    atomic_uintptr_t holder; /* pthread_self of the thread that has the lock; 0: none has */
+#endif
+
+    /* Under the progress lock. */
+    bool polls_periodically; /* the progress thread, so that peers need not wake it */
+    bool caller_active;      /* a caller made progress since the progress thread did */
+    unsigned turns;          /* of progress, to poll the kernel only now and then */
+    int same_core_waits;     /* consecutive waits on a core shared with a peer */
+};
+
+#ifndef NDEBUG
+static inline uintptr_t drive_holder(const struct drive *drive)
+{
+    return atomic_load_explicit(&drive->holder, memory_order_relaxed);
+}
+#endif
 
 /* After adding work: wakes the progress thread unless some thread makes progress. */
 void drive_notify(struct hvd_context *context);

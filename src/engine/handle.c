@@ -9,6 +9,7 @@
 #include "engine/context.h"
 #include "engine/observe.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -637,6 +638,7 @@ void handle_release(struct hvd_handle *handle)
 
 void handle_let_go(struct hvd_handle *handle)
 {
+    assert(context_is_held(handle->context));
     struct hvd_context *context = handle->context;
     struct hvd_handle *oldest = handle_reverse(handle->held_back);
     handle->held_back = NULL;
@@ -666,6 +668,7 @@ void handle_fail(struct hvd_handle *handle, const hvd_status *failure)
 
 void handle_finish(struct hvd_handle *handle, const hvd_status *status)
 {
+    assert(context_is_held(handle->context));
     if (status->code)
         handle_fail(handle, status);
     observe_finished(handle, handle->failure ? handle->failure : status);

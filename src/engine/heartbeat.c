@@ -9,6 +9,8 @@
 #include "engine/explain.h"
 #include "engine/handle.h"
 
+#include <assert.h>
+
 #define CHECKS_UNTIL_PING 1 /* in a row without bytes: silence is counted from just before an outage */
 
 /* An outage that is shorter than the limit ends nothing: a peer is reported after the limit and some looks
@@ -36,6 +38,7 @@ static bool waits(const struct comm *comm)
 
 int64_t heartbeat_deadline(struct hvd_context *context, bool quiet)
 {
+    assert(context_is_held(context));
     bool leaves = context->leave_said && atomic_load(&context->closed) != HANDLE_DONE;
     if ((quiet && !leaves) || !interval(&context->settings))
         context->next_heartbeat = 0;
@@ -104,6 +107,7 @@ static void look_at(struct comm *comm, struct edge *edge)
 
 bool heartbeat_attribute_loss(struct comm *comm, int peer)
 {
+    assert(context_is_held(comm->context));
     const struct comm *world = comm->context->world;
     const struct settings *settings = &comm->context->settings;
     double limit = settings_silence_limit(settings), each = (double)interval(settings) / CLOCK_SECOND;
@@ -138,6 +142,7 @@ static void report_broken(struct comm *comm, int peer, const char *path)
 
 void heartbeat_check(struct hvd_context *context)
 {
+    assert(context_is_held(context));
     int64_t now = context->next_heartbeat ? clock_now() : 0;
     double limit = settings_silence_limit(&context->settings);
     if (!context->next_heartbeat || now < context->next_heartbeat)

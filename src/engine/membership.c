@@ -6,8 +6,11 @@
 #include "engine/context.h"
 #include "engine/handle.h"
 
+#include <assert.h>
+
 struct comm *membership_find(const struct hvd_context *context, int id)
 {
+    assert(context_is_held(context));
     return id ? mesh_find(context->world->mesh, (unsigned)id) : context->world;
 }
 
@@ -30,6 +33,7 @@ static void remove_set(struct hvd_context *context, struct hvd_handle *handle)
 
 void membership_decided(struct hvd_context *context, struct hvd_handle *handle)
 {
+    assert(context_is_held(context));
     if (handle->request.operation == HVD_REMOVE_PROCESS_SET) {
         remove_set(context, handle);
         return;
@@ -40,6 +44,7 @@ void membership_decided(struct hvd_context *context, struct hvd_handle *handle)
 
 void membership_adopt(struct hvd_context *context)
 {
+    assert(context_is_held(context));
     struct comm *comm = atomic_exchange(&context->added, NULL);
     while (comm) {
         struct comm *next = comm->next;
@@ -70,6 +75,7 @@ static void unlist(struct hvd_context *context, const struct comm *comm)
 
 void membership_reap(struct hvd_context *context)
 {
+    assert(context_is_held(context));
     struct comm **place = &context->world->next_running;
     while (*place) {
         struct comm *comm = *place;
@@ -88,6 +94,7 @@ void membership_reap(struct hvd_context *context)
 
 void membership_close(struct hvd_context *context)
 {
+    assert(context_is_held(context));
     struct comm *world = context->world;
     while (world && world->next) {
         struct comm *comm = world->next;

@@ -9,6 +9,7 @@
 #include "engine/handle.h"
 #include "watch/timeline.h"
 
+#include <assert.h>
 #include <string.h>
 
 hvd_code observe_open(struct hvd_context *context, hvd_status *status)
@@ -47,6 +48,7 @@ static void emit(const struct hvd_context *context, struct event event)
 
 void observe_submitted(struct hvd_handle *handle)
 {
+    assert(context_is_held(handle->context));
     if (!observed(handle->context))
         return;
     struct event event = event_of(EVENT_SUBMITTED, handle);
@@ -58,6 +60,7 @@ void observe_submitted(struct hvd_handle *handle)
 
 void observe_finished(const struct hvd_handle *handle, const hvd_status *status)
 {
+    assert(context_is_held(handle->context));
     if (!handle->observed)
         return;
     struct event event = event_of(EVENT_FINISHED, handle);
@@ -67,6 +70,7 @@ void observe_finished(const struct hvd_handle *handle, const hvd_status *status)
 
 void observe_ready(const struct comm *comm, const char *name, const struct signature_summary *what, int rank)
 {
+    assert(context_is_held(comm->context));
     emit(comm->context, (struct event){.kind = EVENT_READY,
                                        .process_set = comm->id,
                                        .name = name,
@@ -77,6 +81,7 @@ void observe_ready(const struct comm *comm, const char *name, const struct signa
 
 void observe_deciding(const struct comm *comm)
 {
+    assert(context_is_held(comm->context));
     emit(comm->context, (struct event){.kind = EVENT_DECIDING,
                                        .process_set = comm->id,
                                        .rank = comm->context->placement.rank});
@@ -97,6 +102,7 @@ static const char *transport_of(const struct comm *comm)
 
 static void emit_of_batch(const struct running_batch *running, enum event_kind kind, int phase)
 {
+    assert(context_is_held(running->comm->context));
     const struct hvd_context *context = running->comm->context;
     const struct event_batch batch = {
         .number = running->sequence,
@@ -116,6 +122,7 @@ static void emit_of_batch(const struct running_batch *running, enum event_kind k
 
 void observe_dispatched(const struct running_batch *running)
 {
+    assert(context_is_held(running->comm->context));
     if (observed(running->comm->context) && !running->follows)
         emit_of_batch(running, EVENT_DISPATCHED, 0);
 }
@@ -123,6 +130,7 @@ void observe_dispatched(const struct running_batch *running)
 void observe_eager(const struct comm *comm, const struct hvd_handle *handle, uint64_t sequence,
                    uint64_t bytes)
 {
+    assert(context_is_held(comm->context));
     if (!observed(comm->context))
         return;
     const struct event_batch batch = {.number = sequence,

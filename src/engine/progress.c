@@ -11,6 +11,8 @@
 #include "engine/heartbeat.h"
 #include "engine/membership.h"
 
+#include <assert.h>
+
 /* Looking at the kernel costs a system call; shared memory needs none. */
 #define TURNS_PER_POLL 16
 
@@ -76,6 +78,7 @@ static void hand_over_all(struct hvd_context *context, struct hvd_handle *newest
 
 void progress_resume(struct hvd_context *context)
 {
+    assert(context_is_held(context));
     while (context->released) {
         struct hvd_handle *released = context->released;
         context->released = NULL;
@@ -134,6 +137,7 @@ static void leave_all(struct hvd_context *context)
 
 void progress_end(struct hvd_context *context, const hvd_status *cause)
 {
+    assert(context_is_held(context));
     context_fail(context, cause);
     for (struct comm *comm = context->world; comm; comm = comm->next)
         comm_end(comm, cause);
@@ -232,6 +236,7 @@ static void shrink_idle(struct hvd_context *context)
 
 void progress_suspend(struct hvd_context *context, unsigned turns)
 {
+    assert(context_is_held(context));
     for (struct comm **place = &context->world->next_running; *place;) {
         struct comm *comm = *place;
         if (comm->idle_turns < turns || !comm_suspend(comm)) {
@@ -257,7 +262,7 @@ static bool turn(struct hvd_context *context, int64_t now)
     bool moved = take_submissions(context);
     if (atomic_load_explicit(&context->returned, memory_order_relaxed))
         moved |= atomic_exchange(&context->returned, false); /* before the back ends' turn, which finds it */
-    bool poll = context->turns++ % TURNS_PER_POLL == 0;
+    bool poll = context->drive.turns++ % TURNS_PER_POLL == 0;
     announce_leaving(context);
     if (poll) {
         mesh_poll(context->world->mesh);
@@ -282,6 +287,7 @@ static bool turn(struct hvd_context *context, int64_t now)
 
 bool progress(struct hvd_context *context, int64_t now)
 {
+    assert(context_is_held(context));
     uint64_t mode = floats_begin();
     bool moved = turn(context, now);
     floats_end(mode);
@@ -290,6 +296,7 @@ bool progress(struct hvd_context *context, int64_t now)
 
 int64_t progress_deadline(const struct hvd_context *context)
 {
+    assert(context_is_held(context));
     int64_t deadline = mesh_deadline(context->world->mesh);
     if (context->shrinking)
         deadline = clock_earlier(deadline, context->shrinking->shrink_at);

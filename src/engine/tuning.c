@@ -11,6 +11,7 @@
 #include "engine/handle.h"
 #include "tune/tuner.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,6 +121,7 @@ static void note_tensors(struct sample *sample, const struct running_batch *runn
 
 void tuning_count(struct tuning *tuning, const struct running_batch *running)
 {
+    assert(context_is_held(running->comm->context));
     struct sample *sample = &tuning->sample;
     note_tensors(sample, running);
     /* One of these tensors has come once more than the sample has steps, so this batch is the first of the
@@ -136,6 +138,7 @@ void tuning_count(struct tuning *tuning, const struct running_batch *running)
 
 void tuning_apply(struct comm *comm)
 {
+    assert(context_is_held(comm->context));
     struct tuning *tuning = comm->tuning;
     const struct tuner *tuner = &tuning->tuner;
     if (tuning->changed) {

@@ -296,7 +296,7 @@ enum { MANY = 20 };
 static void take_progress_lock(struct hvd_context *context)
 {
     unsigned expected = 0;
-    while (!atomic_compare_exchange_weak(&context->progress_lock, &expected, 1)) {
+    while (!atomic_compare_exchange_weak(&context->drive.lock, &expected, 1)) {
         expected = 0;
         sched_yield();
     }
@@ -304,7 +304,7 @@ static void take_progress_lock(struct hvd_context *context)
 
 static void release_progress_lock(struct hvd_context *context)
 {
-    atomic_store(&context->progress_lock, 0);
+    atomic_store(&context->drive.lock, 0);
     drive_notify(context); /* the progress thread may wait for the lock */
 }
 

@@ -56,12 +56,12 @@
 #define bit(i)  (1 << (i))
 #define CLOSED  OPERATIONS       /* context->closed, as one more handle */
 #define MESSAGE (OPERATIONS + 1) /* the first; on channel 0: as one more operation that is always wanted */
-#define LOCK    (OPERATIONS + 1) /* context->progress_lock, as a futex word */
+#define LOCK    (OPERATIONS + 1) /* the progress lock, as a futex word */
 #define NOTHING 255
 
 #define THREADS 5 /* process numbers: the progress thread, the worker, peers, clock, user threads */
 
-/* context->progress_lock */
+/* the progress lock */
 #define UNLOCKED  0
 #define LOCKED 1
 
@@ -290,7 +290,7 @@ inline progress()
     d_step {
         assert(holders == 1);
         if
-        :: looks -> mesh_poll /* |turn: context->turns++ % TURNS_PER_POLL| */
+        :: looks -> mesh_poll /* |turn: context->drive.turns++ % TURNS_PER_POLL| */
         :: else
         fi;
         looks = false;
@@ -380,8 +380,8 @@ inline progress()
 /* A peer that rings between compare-and-swap and disarming is one that read the word before and rings late. */
 inline lock_try()
 {
-    d_step { /* the first load, |lock_try: atomic_load_explicit(&context->progress_lock|, only spares the other */
-        /* |lock_try: atomic_compare_exchange_strong(&context->progress_lock, &expected, LOCKED)| */
+    d_step { /* the first load, |lock_try: atomic_load_explicit(&drive->lock|, only spares the other */
+        /* |lock_try: atomic_compare_exchange_strong(&drive->lock, &expected, LOCKED)| */
         mine = progress_lock == UNLOCKED;
         if
         :: mine ->
@@ -400,8 +400,8 @@ inline wake_lock_waiter()
 {
     d_step {
         if
-        :: thread_waits -> /* |wake_lock_waiter: atomic_load(&context->thread_waits)| */
-            wake_all(LOCK) /* |wake_lock_waiter: futex_wake_all(&context->progress_lock)| */
+        :: thread_waits -> /* |wake_lock_waiter: atomic_load(&drive->thread_waits)| */
+            wake_all(LOCK) /* |wake_lock_waiter: futex_wake_all(&drive->lock)| */
         :: else
         fi
     }
@@ -411,7 +411,7 @@ inline lock_release(comes_back)
 {
     suspend_before_arming(comes_back);
     d_step {
-        /* |lock_release: bool periodic = context->polls_periodically && (quiet || comes_back)| */
+        /* |lock_release: bool periodic = drive->polls_periodically && (quiet || comes_back)| */
         periodic = polls_periodically && (quiet || comes_back);
         /* |mesh_arm: set_sleeping(mesh, true)| |mesh_arm: mask(mesh->hub, false)| |lock_release: mesh_mask(context->world->mesh)| */
         armed = !periodic
@@ -424,12 +424,12 @@ inline lock_release(comes_back)
         fi;
         news = !periodic && (any_news || steps); /* |arm: mesh_arm(comm->mesh) && !comm_is_ready(comm)| */
         left = leave_said; /* |lock_release: bool left = context->leave_said| */
-        /* |lock_release: deadline < atomic_exchange(&context->deadline, deadline) && !periodic| */
+        /* |lock_release: deadline < atomic_exchange(&drive->deadline, deadline) && !periodic| */
         sooner = next_flush < deadline && !periodic;
         deadline = next_flush;
         delegated = delegated || (todo && !periodic) /* |arm: worker_delegate(comm->backends.workers)| */
     }
-    d_step { progress_lock = UNLOCKED; holders-- } /* |lock_release: atomic_store(&context->progress_lock, UNLOCKED)| */
+    d_step { progress_lock = UNLOCKED; holders-- } /* |lock_release: atomic_store(&drive->lock, UNLOCKED)| */
     if
     :: !periodic -> wake_lock_waiter() /* |lock_release: wake_lock_waiter(context)| */
     :: periodic
@@ -452,7 +452,7 @@ inline lock_release(comes_back)
 inline drive_notify()
 {
     if
-    :: atomic { progress_lock == UNLOCKED -> /* |drive_notify: atomic_load(&context->progress_lock) != UNLOCKED| */
+    :: atomic { progress_lock == UNLOCKED -> /* |drive_notify: atomic_load(&drive->lock) != UNLOCKED| */
         mesh_wake() };  /* |drive_notify: mesh_wake(context->world->mesh)| */
         wake_lock_waiter() /* |drive_notify: wake_lock_waiter(context)| */
     :: progress_lock != UNLOCKED
@@ -496,7 +496,7 @@ inline take() /* in a step */
 /* `gives_up`: the caller's deadline is over. `may_block`: it runs what blocks. */
 inline progress_as_caller(word, gives_up, may_block)
 {
-    caller_active = true; /* |progress_as_caller: context->caller_active = true| */
+    caller_active = true; /* |progress_as_caller: drive->caller_active = true| */
     do
     :: atomic { state[word] != HANDLE_DONE -> /* |progress_as_caller: atomic_load_explicit(word| */
         choose_look() };
@@ -540,7 +540,7 @@ inline progress_as_caller(word, gives_up, may_block)
 
 inline wait_for_lock(word)
 {
-    waiters++; /* |wait_for_lock: atomic_fetch_add(&context->waiters, 1)| */
+    waiters++; /* |wait_for_lock: atomic_fetch_add(&drive->waiters, 1)| */
     do
     :: state[word] == HANDLE_DONE -> break /* |wait_for_lock: atomic_load_explicit(word| */
     :: state[word] != HANDLE_DONE ->
@@ -551,7 +551,7 @@ inline wait_for_lock(word)
         :: !mine -> break /* |wait_for_lock: backoff_step(&backoff)| */
         fi
     od;
-    waiters-- /* |wait_for_lock: atomic_fetch_sub(&context->waiters, 1)| */
+    waiters-- /* |wait_for_lock: atomic_fetch_sub(&drive->waiters, 1)| */
 }
 
 inline drive_until(word, gives_up)
@@ -599,14 +599,14 @@ inline progress_in_thread()
         run_finished_calls();
         if
         :: !mine -> polls = true; break
-        /* |progress_in_thread: atomic_load_explicit(&context->waiters| |progress_in_thread: backoff_step(&backoff)| */
+        /* |progress_in_thread: atomic_load_explicit(&drive->waiters| |progress_in_thread: backoff_step(&backoff)| */
         :: mine && !waiters
         :: mine && (!moved || waiters) ->
             d_step {
                 moved = false;
                 polls = caller_active;
-                polls_periodically = caller_active; /* |progress_in_thread: context->polls_periodically = context->caller_active| */
-                caller_active = false /* |progress_in_thread: context->caller_active = false| */
+                polls_periodically = caller_active; /* |progress_in_thread: drive->polls_periodically = drive->caller_active| */
+                caller_active = false /* |progress_in_thread: drive->caller_active = false| */
             }
             lock_release(false); /* |progress_in_thread: lock_release(context, false)| */
             if
@@ -624,9 +624,9 @@ inline progress_in_thread()
 
 inline wait_for_release()
 {
-    thread_waits = true; /* |wait_for_release: atomic_store(&context->thread_waits, 1)| */
-    futex_wait(LOCK, progress_lock, LOCKED, polls); /* |wait_for_release: futex_wait(&context->progress_lock, LOCKED| */
-    thread_waits = false /* |wait_for_release: atomic_store(&context->thread_waits, 0)| */
+    thread_waits = true; /* |wait_for_release: atomic_store(&drive->thread_waits, 1)| */
+    futex_wait(LOCK, progress_lock, LOCKED, polls); /* |wait_for_release: futex_wait(&drive->lock, LOCKED| */
+    thread_waits = false /* |wait_for_release: atomic_store(&drive->thread_waits, 0)| */
 }
 
 /* run_progress_thread */
@@ -636,7 +636,7 @@ active proctype progress_thread()
     byte until;
     LOCALS;
     do
-    :: stop -> break /* |run_progress_thread: atomic_load(&context->stop)| */
+    :: stop -> break /* |run_progress_thread: atomic_load(&drive->stop)| */
     :: else ->
         lock_try(); /* |run_progress_thread: lock_try(context)| */
         if
@@ -644,9 +644,9 @@ active proctype progress_thread()
         :: !mine -> wait_for_release()
         fi;
         if
-        :: stop || progress_lock != UNLOCKED /* |run_progress_thread: atomic_load(&context->progress_lock) != UNLOCKED| */
+        :: stop || progress_lock != UNLOCKED /* |run_progress_thread: atomic_load(&drive->lock) != UNLOCKED| */
         :: else ->
-            until = deadline; /* |run_progress_thread: atomic_load(&context->deadline)| */
+            until = deadline; /* |run_progress_thread: atomic_load(&drive->deadline)| */
 #ifdef TCP
             asleep = true; /* |mesh_sleep: atomic_store_explicit(&hub->asleep, true| */
 #endif
@@ -812,7 +812,7 @@ inline hvd_shutdown()
     leaving = true; /* |hvd_shutdown: atomic_store(&context->leaving, true)| */
     drive_notify(); /* |hvd_shutdown: drive_notify(context)| */
     drive_until(CLOSED, false); /* |hvd_shutdown: drive_until(context, &context->closed| */
-    stop = true; /* |drive_stop_thread: atomic_store(&context->stop, true)| */
+    stop = true; /* |drive_stop_thread: atomic_store(&drive->stop, true)| */
     mesh_wake(); /* |drive_stop_thread: mesh_wake(context->world->mesh)| */
-    ended /* |drive_stop_thread: pthread_join(context->progress_thread, NULL)| */
+    ended /* |drive_stop_thread: pthread_join(drive->thread, NULL)| */
 }
