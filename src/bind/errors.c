@@ -1,4 +1,4 @@
-/* errors.c - see errors.h. */
+/* errors.c - which exception each code of the engine raises. With the GIL held. */
 #include "bind/errors.h"
 
 #include <stdbool.h>

@@ -1,4 +1,5 @@
-/* in_flight.c - see in_flight.h. */
+/* in_flight.c - the list of operations in flight, and the queue of those whose Handle is gone. With the GIL
+ * held. */
 #include "bind/in_flight.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* apply.c - see apply.h. */
+/* apply.c - carries out each kind of decision, from the bytes of the message that every rank receives. Under
+ * the progress lock. */
 #include "coordinate/apply.h"
 
 #include "base/pool.h"

@@ -1,4 +1,4 @@
-/* close.c - see close.h. */
+/* close.c - the shutdown handshake and the end by a fault. Under the progress lock. */
 #include "coordinate/close.h"
 
 #include "base/fault.h"

@@ -1,5 +1,5 @@
-/* coordinator.c - see coordinator.h: its life, the requests of this rank, what it sends and what it receives.
- */
+/* coordinator.c - the interface of a coordinator: its life, the requests of this rank, reports to the parent,
+ * received messages, faults. Under the progress lock. */
 #include "coordinate/coordinator.h"
 
 #include "base/fault.h"

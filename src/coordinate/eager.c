@@ -1,4 +1,5 @@
-/* eager.c - see eager.h. */
+/* eager.c - which requests carry their data in reports, and the reduction of those data. Under the progress
+ * lock. */
 #include "coordinate/eager.h"
 
 #include "base/status.h"

@@ -1,4 +1,5 @@
-/* join.c - see join.h. Until the first join this costs one comparison per name. */
+/* join.c - counts joined ranks, decides what may run without them, and ends the join. Until the first join
+ * this costs one comparison per name. Under the progress lock. */
 #include "coordinate/join.h"
 
 #include "base/status.h"

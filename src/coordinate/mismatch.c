@@ -1,4 +1,5 @@
-/* mismatch.c - see mismatch.h. */
+/* mismatch.c - compares two signatures field by field, and writes which ranks submitted what. No state; any
+ * thread. */
 #include "coordinate/mismatch.h"
 
 #include "base/status.h"

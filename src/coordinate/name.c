@@ -1,4 +1,4 @@
-/* name.c - see name.h. */
+/* name.c - builds and parses the two forms of a request's name. No state; any thread. */
 #include "coordinate/name.h"
 
 #include "base/types.h"

@@ -1,4 +1,5 @@
-/* silence.c - see silence.h. */
+/* silence.c - collects reports about silent ranks and broken paths, and concludes which ranks are lost. Under
+ * the progress lock. */
 #include "coordinate/silence.h"
 
 #include "base/status.h"

@@ -1,4 +1,5 @@
-/* stall.c - see stall.h. */
+/* stall.c - finds requests that some ranks have not submitted, and writes the warning about them. Under the
+ * progress lock. */
 #include "coordinate/stall.h"
 
 #include "base/status.h"

@@ -1,4 +1,5 @@
-/* state.c - see state.h. */
+/* state.c - what several files of the coordinator do with its state: requests, sending, and when a round is
+ * complete. Under the progress lock. */
 #include "coordinate/state.h"
 
 #include "base/pool.h"

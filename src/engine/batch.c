@@ -1,4 +1,5 @@
-/* batch.c - see batch.h. */
+/* batch.c - from a decided batch to collectives and back: where its tensors are, eager data, requests of a
+ * rank that has joined, start and end. Under the progress lock. */
 #include "engine/batch.h"
 
 #include "base/pool.h"

@@ -1,5 +1,6 @@
-/* comm.c - see comm.h. comm_open runs in the thread of a user, beside the thread that makes progress, and
- * touches only the communicator in the making; everything else runs under the progress lock. */
+/* comm.c - one process set: what the coordinator calls, how its members connect, and its turn of progress.
+ * comm_open runs in the thread of a user, while another thread makes progress, and touches only the
+ * communicator that it opens; everything else runs under the progress lock. */
 #include "engine/comm.h"
 
 #include "base/clock.h"

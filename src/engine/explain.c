@@ -1,4 +1,5 @@
-/* explain.c - see explain.h. */
+/* explain.c - texts about ranks that do not answer: which ranks or hosts, for how long, which setting ended
+ * the wait, and what to try. Under the progress lock. */
 #include "engine/explain.h"
 
 #include "base/clock.h"

@@ -1,4 +1,5 @@
-/* handle.c - see handle.h. */
+/* handle.c - the life of one operation of this rank: memory for its results, the parts of a group whose
+ * tensors share memory, the block that a handle is, and how it ends. Threads are named in handle.h. */
 #include "engine/handle.h"
 
 #include "base/platform.h"

@@ -1,5 +1,6 @@
-/* heartbeat.c - see heartbeat.h. Time is counted in looks of this process: those that it misses because it
- * was stopped itself do not count. */
+/* heartbeat.c - checks each peer 32 times in a period and counts those checks in a row in which nothing was
+ * received. Time is measured in checks of this process, so time during which it was stopped does not count.
+ * Under the progress lock. */
 #include "engine/heartbeat.h"
 
 #include "base/clock.h"

@@ -1,4 +1,5 @@
-/* identity.c - see identity.h. */
+/* identity.c - finds out which rank this process is, and checks the settings that depend on it. One thread,
+ * inside hvd_init. */
 #include "engine/identity.h"
 
 #include "backend/backend.h"

@@ -1,4 +1,5 @@
-/* membership.c - see membership.h. */
+/* membership.c - the list of communicators: sets are added when they have connected and removed when they
+ * have closed. Under the progress lock. */
 #include "engine/membership.h"
 
 #include "base/status.h"

@@ -1,4 +1,4 @@
-/* observe.c - see observe.h. */
+/* observe.c - makes events of the timeline from handles and batches. Under the progress lock. */
 #include "engine/observe.h"
 
 #include "base/clock.h"

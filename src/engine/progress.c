@@ -1,4 +1,5 @@
-/* progress.c - see progress.h. */
+/* progress.c - one turn: hand submissions over, let every communicator act, end what failed, suspend what is
+ * idle. Under the progress lock. */
 #include "engine/progress.h"
 
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-/* sets.c - see sets.h. */
+/* sets.c - the table of process sets that user threads read, under a lock of its own. Any thread. */
 #include "engine/sets.h"
 
 #include "base/status.h"

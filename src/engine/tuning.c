@@ -1,4 +1,5 @@
-/* tuning.c - see tuning.h. */
+/* tuning.c - feeds the tuner with batches, and puts its values into force. Under the progress lock, but for
+ * open and close. */
 #include "engine/tuning.h"
 
 #include "base/clock.h"

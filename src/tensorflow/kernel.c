@@ -1,4 +1,5 @@
-/* kernel.c - see kernel.h. Any thread of TensorFlow. */
+/* kernel.c - registers kernels, reads their attributes, and reports their failures. Any thread of TensorFlow.
+ */
 #include "tensorflow/kernel.h"
 
 #include <stdio.h>
