@@ -3,7 +3,7 @@
 #ifndef HVD_BIND_IN_FLIGHT_H
 #define HVD_BIND_IN_FLIGHT_H
 
-#include "bind/request.h"
+#include "bind/py_request.h"
 #include "horovod.h"
 
 #include <stdbool.h>

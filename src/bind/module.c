@@ -2,16 +2,15 @@
  * functions, of which no other file knows. */
 #include "bind/module.h"
 
-#include "bind/blocking.h"
-#include "bind/context.h"
 #include "bind/errors.h"
 #include "bind/operation.h"
+#include "bind/process_set.h"
+#include "bind/py_context.h"
+#include "bind/py_request.h"
 #include "bind/rendezvous.h"
-#include "bind/request.h"
 #include "bind/result.h"
 #include "bind/tables.h"
 #include "bind/tensor.h"
-
 #include "native/entry.h"
 #include "native/mxnet.h"
 #include "native/xla.h"
@@ -126,138 +125,6 @@ static PyObject *core_read_fault(PyObject *Py_UNUSED(module), PyObject *argument
                          hvd_cause_name(stopped ? fault.status.cause : HVD_CAUSE_EXCEPTION), "text",
                          fault.status.text, "exception", fault.exception, "file", fault.file, "line",
                          (int)fault.line, "function", fault.function);
-}
-
-/* ---- process sets: adding and removing block until all ranks do the same ------------------------------- */
-
-/* A list of int from ranks; takes the memory over. */
-static PyObject *list_of(int32_t *values, int32_t count)
-{
-    PyObject *list = PyList_New(count);
-    for (int32_t i = 0; list && i < count; i++) {
-        PyObject *value = PyLong_FromLong(values[i]);
-        if (!value || PyList_SetItem(list, i, value))
-            Py_CLEAR(list);
-    }
-    free(values);
-    return list;
-}
-
-static int32_t *read_ranks(PyObject *sequence, int32_t *count)
-{
-    Py_ssize_t length = PySequence_Size(sequence);
-    int32_t *ranks = length < 0 ? NULL : malloc(((size_t)length + 1) * sizeof *ranks);
-    if (!ranks)
-        return length < 0 ? NULL : (int32_t *)PyErr_NoMemory();
-    for (Py_ssize_t i = 0; i < length; i++) {
-        PyObject *item = PySequence_GetItem(sequence, i);
-        int failed = !item || read_int32(item, &ranks[i]);
-        Py_XDECREF(item);
-        if (failed) {
-            free(ranks);
-            return NULL;
-        }
-    }
-    *count = (int32_t)length;
-    return ranks;
-}
-
-/* The context for a blocking call, which begins here; NULL with an exception set. The arguments have been
- * read by then: that runs Python, which may shut down. */
-static hvd_context *begin(void)
-{
-    hvd_context *current = module_context();
-    if (!current || blocking_begin())
-        return current;
-    blocking_refuse();
-    return NULL;
-}
-
-/* A call about a set of these ranks begins; NULL with an exception. Ends with blocking_end and free(*ranks).
- */
-static hvd_context *begin_with_ranks(PyObject *sequence, int32_t **ranks, int32_t *count)
-{
-    *ranks = module_context() ? read_ranks(sequence, count) : NULL;
-    hvd_context *current = *ranks ? begin() : NULL;
-    if (!current)
-        free(*ranks);
-    return current;
-}
-
-static PyObject *process_set_add(PyObject *Py_UNUSED(module), PyObject *sequence)
-{
-    int32_t id = 0, count = 0, *ranks;
-    hvd_status status;
-    hvd_context *current = begin_with_ranks(sequence, &ranks, &count);
-    if (!current)
-        return NULL;
-    hvd_code code = hvd_process_set_add(current, ranks, count, &id, &status);
-    blocking_end();
-    free(ranks);
-    return code ? raise_status(&status) : PyLong_FromLong(id);
-}
-
-static PyObject *process_set_open(PyObject *Py_UNUSED(module), PyObject *arguments)
-{
-    int32_t id, count = 0, *ranks;
-    PyObject *sequence;
-    hvd_status status;
-    if (!PyArg_ParseTuple(arguments, "iO:process_set_open", &id, &sequence))
-        return NULL;
-    hvd_context *current = begin_with_ranks(sequence, &ranks, &count);
-    if (!current)
-        return NULL;
-    hvd_code code = hvd_process_set_open(current, id, ranks, count, &status);
-    blocking_end();
-    free(ranks);
-    return code ? raise_status(&status) : Py_BuildValue("");
-}
-
-static PyObject *process_set_remove(PyObject *Py_UNUSED(module), PyObject *number)
-{
-    int32_t id;
-    hvd_status status;
-    if (!module_context() || read_int32(number, &id))
-        return NULL;
-    hvd_context *current = begin();
-    if (!current)
-        return NULL;
-    hvd_code code = hvd_process_set_remove(current, id, &status);
-    blocking_end();
-    return code ? raise_status(&status) : Py_BuildValue("");
-}
-
-static PyObject *process_set_ids(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
-    hvd_context *current = module_context();
-    if (!current)
-        return NULL;
-    int32_t count = hvd_process_set_ids(current, NULL, 0);
-    int32_t *ids = malloc((size_t)count * sizeof *ids);
-    if (!ids)
-        return PyErr_NoMemory();
-    /* Between the two calls sets may come and go: the GIL does not stop the engine. */
-    int32_t now = hvd_process_set_ids(current, ids, count);
-    return list_of(ids, now < count ? now : count);
-}
-
-static PyObject *process_set_ranks(PyObject *Py_UNUSED(module), PyObject *number)
-{
-    int32_t id;
-    if (!module_context() || read_int32(number, &id))
-        return NULL;
-    hvd_context *current = module_context(); /* reading the number ran Python, which may shut down */
-    if (!current)
-        return NULL;
-    int32_t count = hvd_process_set_ranks(current, id, NULL, 0);
-    int32_t *ranks = count < 0 ? NULL : malloc((size_t)count * sizeof *ranks);
-    if (ranks) /* the set may go between the two calls, but its ranks never change */
-        count = hvd_process_set_ranks(current, id, ranks, count);
-    if (count >= 0)
-        return ranks ? list_of(ranks, count) : PyErr_NoMemory();
-    free(ranks);
-    return PyErr_Format(PyExc_ValueError, "there is no process set %d: it was removed, or never added",
-                        (int)id);
 }
 
 static int note_stream(PyObject *streams, PyObject *item, void *stream)

@@ -2,11 +2,12 @@
  * hands it to a queue when it is freed earlier. */
 #include "bind/operation.h"
 
+#include "bind/arguments.h"
 #include "bind/blocking.h"
-#include "bind/context.h"
 #include "bind/errors.h"
 #include "bind/in_flight.h"
-#include "bind/request.h"
+#include "bind/py_context.h"
+#include "bind/py_request.h"
 #include "bind/result.h"
 #include "horovod.h"
 

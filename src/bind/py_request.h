@@ -1,7 +1,7 @@
-/* request.h - a Python call as an hvd_request: its arguments, the operation's row, and the tensors that must
- * stay until it is done. With the GIL held. */
-#ifndef HVD_BIND_REQUEST_H
-#define HVD_BIND_REQUEST_H
+/* py_request.h - a Python call as an hvd_request: its arguments, the operation's row, and the tensors that
+ * must stay until it is done. With the GIL held. */
+#ifndef HVD_BIND_PY_REQUEST_H
+#define HVD_BIND_PY_REQUEST_H
 
 #include "bind/module.h"
 #include "bind/tensor.h"
@@ -9,31 +9,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* ---- the arguments of a METH_FASTCALL | METH_KEYWORDS function by the names of its parameters ---------- */
-
-enum { PARAMETERS_MOST = 9 };
-
-/* Constant but for `interned`, which the first call fills. */
-struct parameters {
-    const char *function;
-    int required, positional; /* the first ones must be given; the first ones may be given without a name */
-    const char *names[PARAMETERS_MOST + 1]; /* NULL at the end */
-    PyObject *interned[PARAMETERS_MOST];
-};
-
-/* Puts each argument, borrowed, where the name of its parameter stands, and NULL where there is none. Runs no
- * Python. 0, or -1 with a TypeError set. */
-int arguments_sort(struct parameters *parameters, PyObject *const *arguments, Py_ssize_t count,
-                   PyObject *keywords, PyObject *values[PARAMETERS_MOST]);
-
-/* NULL: absent or None. */
-static inline PyObject *argument_or_null(PyObject *value)
-{
-    return value == Py_None ? NULL : value;
-}
-
-/* ---- requests ------------------------------------------------------------------------------------------ */
 
 struct held_tensors {
     int32_t count;
@@ -68,9 +43,6 @@ int request_read(hvd_request *request, struct held_tensors *held, struct made_re
  * above. */
 int request_submit(hvd_context *context, hvd_request *request, struct held_tensors *held,
                    hvd_handle **handle);
-
-/* A rank, a set, a reduction or a priority. 0, or -1 with an exception set. */
-int read_int32(PyObject *object, int32_t *value);
 
 /* Whether any of them lies in these bytes, or a part of it. */
 bool held_tensors_touch(const struct held_tensors *held, const void *memory, size_t bytes);

@@ -1,5 +1,5 @@
-/* context.c - see context.h. The pointer to the context changes only with the GIL held. */
-#include "bind/context.h"
+/* py_context.c - see py_context.h. The pointer to the context changes only with the GIL held. */
+#include "bind/py_context.h"
 
 #include "bind/blocking.h"
 #include "bind/errors.h"

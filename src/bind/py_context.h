@@ -1,6 +1,6 @@
-/* context.h - the default context of the module. With the GIL held. */
-#ifndef HVD_BIND_CONTEXT_H
-#define HVD_BIND_CONTEXT_H
+/* py_context.h - the default context of the module. With the GIL held. */
+#ifndef HVD_BIND_PY_CONTEXT_H
+#define HVD_BIND_PY_CONTEXT_H
 
 #include "bind/module.h"
 #include "horovod.h"
