@@ -1,4 +1,5 @@
-/* blocking.c - see blocking.h. All state changes with the GIL held only. */
+/* blocking.c - counts the blocking calls that are under way, and delays a shutdown until all of them have
+ * returned. Any Python thread calls these functions. All variables change only with the GIL held. */
 #include "bind/blocking.h"
 
 #include "bind/in_flight.h"
@@ -6,13 +7,14 @@
 
 #include <time.h>
 
-static int calls;                           /* blocking calls under way, in all threads */
-static _Thread_local int own_calls;         /* of them this thread's, which nest in signal handlers */
-static _Thread_local PyThreadState *thread; /* what this thread needs to take the GIL again */
+static int calls;                           /* the number of blocking calls under way, in all threads */
+static _Thread_local int own_calls;         /* the number of this thread's; they nest in signal handlers */
+static _Thread_local PyThreadState *thread; /* with it this thread acquires the GIL again */
 
 static bool shutting_down;
-static _Thread_local bool deferred;   /* until this thread's outermost call returns */
-static hvd_context *closing, **place; /* where it was, and where an hvd_init under way will put its own */
+static _Thread_local bool deferred; /* this thread shuts down when its outermost call returns */
+static hvd_context *closing;        /* the context to shut down; NULL if an hvd_init may still create it */
+static hvd_context **place; /* the variable that held it, into which an hvd_init under way puts its own */
 
 void blocking_pause(void)
 {
@@ -48,7 +50,7 @@ void blocking_shut_down(hvd_context **context)
     shutting_down = true;
     place = context;
     closing = *context;
-    *context = NULL; /* at once: no other thread must find a context that is about to be freed */
+    *context = NULL; /* no other thread may find a context that is about to be freed */
     if (own_calls)
         deferred = true;
     else

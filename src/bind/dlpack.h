@@ -1,5 +1,5 @@
-/* dlpack.h - the part of DLPack's frozen binary interface that we speak, versions 0.x and 1.x
- * (https://dmlc.github.io/dlpack). */
+/* dlpack.h - declares the part of DLPack's frozen binary interface that the module uses, versions 0.x and 1.x
+ * (https://dmlc.github.io/dlpack). It has no functions, only types. */
 #ifndef HVD_BIND_DLPACK_H
 #define HVD_BIND_DLPACK_H
 
@@ -14,8 +14,8 @@ typedef struct {
 } DLDevice;
 
 enum {
-    DL_CUDA_HOST = 3,  /* page-locked memory of the host, */
-    DL_ROCM_HOST = 11, /* which the engine treats as any other */
+    DL_CUDA_HOST = 3,  /* page-locked memory of the host; the engine treats it as any other */
+    DL_ROCM_HOST = 11, /* the same of ROCm */
 };
 
 typedef struct {
@@ -38,7 +38,7 @@ typedef struct {
     DLDevice device;
     int32_t ndim;
     DLDataType dtype;
-    int64_t *shape, *strides; /* strides in elements; NULL: dense, row-major */
+    int64_t *shape, *strides; /* strides in elements; NULL if dense and row-major */
     uint64_t byte_offset;
 } DLTensor;
 
@@ -58,7 +58,7 @@ typedef struct DLManagedTensorVersioned {
     DLTensor tensor;
 } DLManagedTensorVersioned;
 
-/* The table that a tensor type may carry, through which C reaches its tensors without a Python call. */
+/* A table that a tensor type may offer, by which C code describes its tensors without a Python call. */
 typedef struct DLExchangeHeader {
     DLPackVersion version;
     struct DLExchangeHeader *previous; /* of an older major version */
@@ -67,8 +67,9 @@ typedef struct DLExchangeHeader {
 typedef struct {
     DLExchangeHeader header;
     void *allocate, *managed_from_object, *managed_to_object;
-    int (*tensor_from_object)(void *object, DLTensor *tensor); /* borrowed; may be NULL; 0 on success */
-    /* The stream that the calling thread queues work on; may be NULL; 0 on success. */
+    int (*tensor_from_object)(void *object,
+                              DLTensor *tensor); /* returns 0 and a borrowed tensor; may be NULL */
+    /* Reports the stream to which the calling thread queues work. Returns 0 on success. May be NULL. */
     int (*current_stream)(int32_t device_type, int32_t device_id, void **stream);
 } DLExchangeTable;
 

@@ -1,4 +1,5 @@
-/* errors.c - which exception each code of the engine raises. With the GIL held. */
+/* errors.c - turns a status of the engine into a Python exception. Any Python thread calls these functions
+ * with the GIL held. An exception that a signal handler has raised is kept. */
 #include "bind/errors.h"
 
 #include <stdbool.h>
@@ -19,7 +20,7 @@ static PyObject *exception_of(hvd_code code)
     }
 }
 
-/* Takes ownership of the value. False with an exception set. */
+/* Takes ownership of the value. Returns false with an exception set on failure. */
 static bool set_attribute(PyObject *error, const char *name, PyObject *value)
 {
     bool set = value && PyObject_SetAttrString(error, name, value) == 0;
@@ -27,7 +28,7 @@ static bool set_attribute(PyObject *error, const char *name, PyObject *value)
     return set;
 }
 
-/* A HorovodInternalError with the status as data. */
+/* Sets a HorovodInternalError, with the fields of the status as attributes. */
 static void raise_internal_error(const hvd_status *status)
 {
     bool blamed = status->cause != HVD_CAUSE_NONE;

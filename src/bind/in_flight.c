@@ -1,15 +1,13 @@
-/* in_flight.c - the list of operations in flight, and the queue of those whose Handle is gone. With the GIL
- * held. */
+/* in_flight.c - keeps two lists: all operations in flight, and a queue, oldest first, of those that Python
+ * has dropped before they finished. Any Python thread calls these functions. Both lists change only with the
+ * GIL held. Releasing memory may run Python code, which may call these functions again in this thread or
+ * another; so an operation leaves both lists before it is released, and no pointer into them is kept. */
 #include "bind/in_flight.h"
 
 #include <stdlib.h>
 
-/* Dropped operations form a queue, oldest first; it and the list of all operations change only with the GIL
- * held. Releasing memory may run Python, which may come back here in this thread or another: so an operation
- * leaves both before it is released, and no pointer into them is kept. */
-
-/* Unfinished operations tested by one call. They go to the tail, so that one which never ends keeps no other
- * waiting. */
+/* One call tests at most this many unfinished operations. They move to the tail, so that one that never ends
+ * delays no other. */
 #define TESTS 2
 
 struct dropped {
@@ -61,7 +59,7 @@ static struct dropped *pop(void)
     return oldest;
 }
 
-/* Of one that has left the list. */
+/* Releases the memory of an operation that has left the list. */
 static void release(struct in_flight *operation)
 {
     hvd_release(operation->handle);
@@ -91,7 +89,7 @@ void in_flight_drop(struct in_flight *operation)
         release(operation);
         return;
     }
-    /* Without memory for the queue the operation's memory stays for good. */
+    /* If there is no memory for the queue, the memory of the operation is never released. */
     struct dropped *dropped = malloc(sizeof *dropped);
     if (dropped) {
         dropped->operation = *operation;

@@ -1,5 +1,8 @@
-/* module.c - horovod._core: include/horovod.h for Python, with one default context for the process. Its
- * functions, of which no other file knows. */
+/* module.c - defines the module horovod._core, which offers include/horovod.h to Python with one default
+ * context for the process: the table of its functions, and the small functions that belong to no type. The
+ * interpreter calls all of them with the GIL held. They keep it unless they call blocking_begin. A function
+ * reads its arguments before it asks for the context, because reading them may run Python code that shuts
+ * Horovod down. */
 #include "bind/module.h"
 
 #include "bind/errors.h"
@@ -45,7 +48,7 @@ static PyObject *core_counters(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
     int32_t capacity = hvd_get_counters(context, NULL, 0);
     hvd_counters *rows = calloc((size_t)capacity + 1, sizeof *rows);
     PyObject *list = rows ? PyList_New(0) : PyErr_NoMemory();
-    /* Rows may have been added since. */
+    /* The engine may have added rows since the first call. */
     int32_t count = rows ? hvd_get_counters(context, rows, capacity) : 0;
     for (int32_t i = 0; list && i < count && i < capacity; i++) {
         const hvd_counters *row = &rows[i];
@@ -62,7 +65,8 @@ static PyObject *core_counters(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
     return list;
 }
 
-/* Both keep the GIL, so that no other thread shuts the context down meanwhile. */
+/* Starting and stopping the timeline keep the GIL, so that no other thread shuts the context down meanwhile.
+ */
 static PyObject *core_timeline_start(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     const char *path;
@@ -103,7 +107,7 @@ static PyObject *core_publish_fault(PyObject *Py_UNUSED(module), PyObject *argum
     PyOS_snprintf(fault.exception, sizeof fault.exception, "%s", exception);
     PyOS_snprintf(fault.file, sizeof fault.file, "%s", file + from);
     PyOS_snprintf(fault.function, sizeof fault.function, "%s", function);
-    /* Keeps the GIL, so that no other thread shuts the context down meanwhile. */
+    /* This call keeps the GIL, so that no other thread shuts the context down meanwhile. */
     return hvd_publish_fault(context, &fault, seconds, &status) ? raise_status(&status) : Py_BuildValue("");
 }
 
@@ -135,7 +139,7 @@ static int note_stream(PyObject *streams, PyObject *item, void *stream)
     return failed;
 }
 
-/* The arguments of collector are its state. */
+/* `state` is the tuple of the arguments that core_collector received. */
 static PyObject *collect(PyObject *state, PyObject *parameter)
 {
     void *stream;

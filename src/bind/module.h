@@ -1,5 +1,7 @@
-/* module.h - CPython's stable interface of 3.10, and what its headers hide of that version: one module serves
- * every later CPython. All of bind/ runs with the GIL held except where it says otherwise. */
+/* module.h - includes CPython's stable interface of 3.10 and declares the buffer protocol, which the headers
+ * hide for that version, so that one module serves every later CPython. Every file of bind/ includes it
+ * instead of Python.h. All functions of bind/ run with the GIL held, on any Python thread, unless their
+ * comment says otherwise. */
 #ifndef HVD_BIND_MODULE_H
 #define HVD_BIND_MODULE_H
 
@@ -8,7 +10,8 @@
 
 #include <stdint.h>
 
-/* Stable since 3.11; symbols, layout and slot numbers are the same in 3.10. */
+/* The buffer protocol is part of the stable interface since 3.11. Symbols, layout and slot numbers are the
+ * same in 3.10. */
 #if Py_LIMITED_API + 0 < 0x030b0000
 typedef struct bufferinfo {
     void *buf;
@@ -28,7 +31,7 @@ PyAPI_FUNC(void) PyBuffer_Release(Py_buffer *view);
 #define Py_bf_getbuffer    1
 #endif
 
-/* Slots and method tables take functions of several kinds through one pointer type. */
+/* Slots and method tables hold functions of several types as one pointer type. */
 #define SLOT(function)   ((void *)(uintptr_t)(function))
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 

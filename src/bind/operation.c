@@ -1,5 +1,7 @@
-/* operation.c - see operation.h. A Handle keeps the memory of its tensors until the operation is over, or
- * hands it to a queue when it is freed earlier. */
+/* operation.c - submits operations, waits for them, and calls their callbacks. Any Python thread calls these
+ * functions with the GIL held, except for call_all_back, which the engine calls on any thread. A Handle keeps
+ * the memory of its tensors until the operation has finished; in_flight_drop keeps it if the Handle is freed
+ * earlier. */
 #include "bind/operation.h"
 
 #include "bind/arguments.h"
@@ -21,18 +23,18 @@
 
 typedef struct {
     PyObject_HEAD struct in_flight operation;
-    PyObject *finish;    /* makes the outcome of a list of tensors; NULL: made, or None */
-    PyObject *written;   /* that list; NULL: the engine's results, not taken yet */
-    PyObject *outcome;   /* NULL: not made yet, or None */
-    PyObject *callbacks; /* a list, until they are called */
+    PyObject *finish;    /* makes the outcome from a list of tensors; NULL if it was made or is None */
+    PyObject *written;   /* that list; NULL if it is that of the engine's results, not fetched yet */
+    PyObject *outcome;   /* the return value of wait; NULL if it is not made yet or None */
+    PyObject *callbacks; /* a list; NULL before the first one is added and after they are called */
 } Handle;
 
 static PyTypeObject *handle_type;
 
-/* The parameters of submit; run has those before FINISH. */
+/* These are the parameters of submit; run has those before FINISH. */
 enum { REQUEST, NAME, INPUTS, OUTPUTS, SPLITS, STREAMS, FINISH, WAITS };
 
-/* 0, or -1 with an exception set. */
+/* Returns 0, or -1 with an exception set. */
 static int submit(PyObject *const *values, int waits, struct in_flight *operation)
 {
     struct submission submission = {values[REQUEST],
@@ -46,7 +48,7 @@ static int submit(PyObject *const *values, int waits, struct in_flight *operatio
     if (!module_context() || request_read(&request, &operation->held, &operation->made, &submission))
         return -1;
     request.waits = waits;
-    /* Reading ran Python, which may have shut down: only from here on the context stays. */
+    /* Reading ran Python code, which may have shut Horovod down. From here on the context stays valid. */
     hvd_context *context = module_context();
     if (!context) {
         held_tensors_release(&operation->held);
@@ -75,7 +77,7 @@ PyObject *operation_in_flight(PyObject *Py_UNUSED(module), PyObject *arguments)
 
 static hvd_code wait_slice(hvd_handle *handle, double seconds, hvd_status *status)
 {
-    if (hvd_test(handle, NULL) != HVD_IN_PROGRESS) /* without a text */
+    if (hvd_test(handle, NULL) != HVD_IN_PROGRESS) /* this call makes no text */
         return hvd_test(handle, status);
     if (blocking_begin()) {
         hvd_code code = hvd_wait(handle, seconds, status);
@@ -86,8 +88,8 @@ static hvd_code wait_slice(hvd_handle *handle, double seconds, hvd_status *statu
     return hvd_test(handle, status);
 }
 
-/* 0: it is over, as `status` says. -1: a signal's handler has raised, or `seconds` (negative: no limit) have
- * passed. */
+/* Returns 0 with `status` set if the operation has finished, or -1 with an exception set if the handler of a
+ * signal has raised or `seconds` (negative: no limit) have passed. */
 static int wait_until_over(hvd_handle *handle, double seconds, hvd_status *status)
 {
     bool limited = seconds >= 0;
@@ -104,11 +106,11 @@ static int wait_until_over(hvd_handle *handle, double seconds, hvd_status *statu
     return 0;
 }
 
-/* 0, or -1 with an exception set. */
+/* Returns 0, or -1 with an exception set. */
 static int wait_for(hvd_handle *handle, double seconds)
 {
     hvd_status status;
-    if (hvd_test(handle, NULL) == HVD_OK) /* mostly, of many */
+    if (hvd_test(handle, NULL) == HVD_OK) /* true of most operations when a program waits for many */
         return 0;
     if (wait_until_over(handle, seconds, &status))
         return -1;
@@ -119,8 +121,8 @@ static int wait_for(hvd_handle *handle, double seconds)
 
 /* ---- the type -------------------------------------------------------------------------------------- */
 
-/* A tensor may refer to the handle of its own operation. The collector must not see what keeps memory that
- * the engine still works on: it would clear the owner, and with it the memory. */
+/* A tensor may refer to the Handle of its own operation. The garbage collector must not see the owners of
+ * memory that the engine still works on, because it would clear them, which frees the memory. */
 static int handle_traverse(PyObject *self, visitproc visit, void *arg)
 {
     Handle *handle = (Handle *)self;
@@ -162,16 +164,16 @@ static void handle_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* -1 with an exception set. */
+/* Returns 0, or -1 with an exception set. */
 static int make_outcome(Handle *self)
 {
-    if (!self->written) /* the engine gives its results once, but this may fail and come again */
+    if (!self->written) /* the engine returns its results once, but this call may fail and be repeated */
         self->written =
             result_list(self->operation.handle, self->operation.made.first, self->operation.made.end);
     if (!self->written)
         return -1;
     PyObject *tensors = self->written, *finish = self->finish;
-    Py_INCREF(tensors); /* runs Python, where another thread may be faster */
+    Py_INCREF(tensors); /* the call runs Python code, in which another thread may finish first */
     Py_INCREF(finish);
     PyObject *outcome = PyObject_CallFunctionObjArgs(finish, tensors, NULL);
     Py_DECREF(finish);
@@ -185,13 +187,13 @@ static int make_outcome(Handle *self)
     return 0;
 }
 
-/* An operation in place leaves its result where the tensor was when it was started. -1 with an exception set:
- * a tensor has other memory now, and does not have the result. */
+/* An operation in place writes its result to the memory that the tensor had when it was submitted. Returns -1
+ * with an exception set if a tensor has other memory now and therefore does not contain the result. */
 static int check_written(const Handle *self)
 {
     const struct held_tensors *held = &self->operation.held;
     if (!self->written || PySequence_Size(self->written) != held->count)
-        return 0; /* new outputs, which no program has seen yet; or this was checked before */
+        return 0; /* the outputs are new, so no program has seen them; or this was checked before */
     for (int32_t i = 0; i < held->count; i++) {
         PyObject *tensor = PySequence_GetItem(self->written, i);
         bool stale = tensor && tensor_view_is_stale(&held->views[i], tensor);
@@ -235,7 +237,7 @@ static PyObject *handle_done(PyObject *self, PyObject *Py_UNUSED(unused))
     return PyBool_FromLong(hvd_test(((Handle *)self)->operation.handle, NULL) != HVD_IN_PROGRESS);
 }
 
-/* With the exception that it may raise printed, as no caller could catch it. */
+/* Prints an exception that the function raises, because no caller could catch it. */
 static void call_back(PyObject *function, PyObject *handle)
 {
     PyObject *answer = PyObject_CallFunctionObjArgs(function, handle, NULL);
@@ -244,8 +246,8 @@ static void call_back(PyObject *function, PyObject *handle)
     Py_XDECREF(answer);
 }
 
-/* The engine's done function, on any thread, with or without the GIL; gives the reference to the Handle back.
- */
+/* Is the function for hvd_on_done, which the engine calls on any thread, with or without the GIL. Releases
+ * the engine's reference to the Handle. */
 static void call_all_back(void *argument, const hvd_status *Py_UNUSED(status))
 {
     if (!Py_IsInitialized())
@@ -253,7 +255,7 @@ static void call_all_back(void *argument, const hvd_status *Py_UNUSED(status))
     PyGILState_STATE state = PyGILState_Ensure();
     Handle *self = argument;
     PyObject *callbacks = self->callbacks;
-    self->callbacks = NULL; /* later ones are called at once */
+    self->callbacks = NULL; /* callbacks that are added later are called at once */
     for (Py_ssize_t i = 0; i < PyList_Size(callbacks); i++)
         call_back(PyList_GetItem(callbacks, i), argument);
     Py_DECREF(callbacks);
@@ -276,7 +278,7 @@ static PyObject *handle_add_done_callback(PyObject *object, PyObject *function)
         Py_CLEAR(self->callbacks);
         return NULL;
     }
-    Py_INCREF(object); /* the engine's */
+    Py_INCREF(object); /* the engine's reference */
     if (!hvd_on_done(self->operation.handle, call_all_back, self, &status))
         Py_RETURN_NONE;
     Py_DECREF(object);
@@ -328,8 +330,8 @@ int operation_init_module(PyObject *module)
     return handle_type ? PyModule_AddType(module, handle_type) : -1;
 }
 
-/* What is submitted last mostly ends last: with it in hand the others are only looked at. Going backwards,
- * the last failure noted is the first one's. */
+/* The operation that was submitted last mostly ends last, so the tests of the others return at once. Because
+ * the loop runs backwards, the last failure that it stores is that of the first operation that failed. */
 static int wait_backwards(PyObject *all, hvd_status *failure)
 {
     for (Py_ssize_t i = PyTuple_Size(all) - 1; i >= 0; i--) {
@@ -358,7 +360,7 @@ static int check_operations(PyObject *all)
 PyObject *operation_wait_all(PyObject *Py_UNUSED(module), PyObject *operations)
 {
     hvd_status failure = {0};
-    PyObject *all = PySequence_Tuple(operations); /* no other thread changes it */
+    PyObject *all = PySequence_Tuple(operations); /* a tuple, which no other thread can change */
     int failed = !all || check_operations(all) || wait_backwards(all, &failure);
     Py_XDECREF(all);
     if (failed)
@@ -384,7 +386,7 @@ PyObject *operation_submit(PyObject *Py_UNUSED(module), PyObject *const *argumen
     }
     self->finish = argument_or_null(values[FINISH]);
     Py_XINCREF(self->finish);
-    /* The outputs, or the inputs where the operation runs in place. */
+    /* The operation writes to its outputs, or to its inputs if it runs in place. */
     if (self->finish && self->operation.made.first == self->operation.made.end) {
         self->written = argument_or_null(values[OUTPUTS]);
         self->written = self->written ? self->written : values[INPUTS];
@@ -406,7 +408,7 @@ PyObject *operation_run(PyObject *Py_UNUSED(module), PyObject *const *arguments,
     PyObject *answer = NULL;
     if (arguments_sort(&parameters, arguments, count, keywords, values) || submit(values, 1, &operation))
         return NULL;
-    /* A signal may end the wait, but not the operation: then in_flight_drop keeps its tensors. */
+    /* A signal may end the wait but not the operation. Then in_flight_drop keeps its tensors. */
     if (!wait_for(operation.handle, -1))
         answer = operation.made.end > operation.made.first
                      ? result_list(operation.handle, operation.made.first, operation.made.end)

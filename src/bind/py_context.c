@@ -1,4 +1,7 @@
-/* py_context.c - see py_context.h. The pointer to the context changes only with the GIL held. */
+/* py_context.c - opens and closes the default context of the process: hvd.init(), hvd.shutdown() and
+ * hvd.is_initialized(). Any Python thread calls these functions with the GIL held. The pointer to the context
+ * changes only then; init and shutdown release the GIL while they wait, so other threads may find it unset.
+ */
 #include "bind/py_context.h"
 
 #include "bind/blocking.h"
@@ -9,14 +12,14 @@
 
 static hvd_context *context;
 static bool opening;               /* a thread is inside hvd_init, without the GIL */
-static PyInterpreterState *opener; /* the interpreter that called hvd_init last: it alone shuts down */
+static PyInterpreterState *opener; /* the interpreter that called hvd_init last; only it may shut down */
 
 static bool is_forked(void)
 {
     return context && hvd_health(context, NULL) == HVD_FORKED;
 }
 
-/* Placement stays known in a forked child: a data loader's worker may ask for its rank. */
+/* A forked child keeps the context, because the worker of a data loader may ask for its rank. */
 hvd_context *module_context(void)
 {
     if (!context)
@@ -58,7 +61,7 @@ static hvd_config *make_config(PyObject *settings)
     return NULL;
 }
 
-/* NULL with an exception set. */
+/* Returns NULL with an exception set on failure. */
 static hvd_context *open_context(hvd_config *config)
 {
     hvd_context *opened = NULL;
@@ -122,7 +125,7 @@ PyObject *context_is_initialized(PyObject *Py_UNUSED(module), PyObject *Py_UNUSE
 
 /* ---- module ------------------------------------------------------------------------------------------ */
 
-/* The other threads are the parent's. */
+/* The other threads exist only in the parent. */
 static void in_forked_child(void)
 {
     opening = false;

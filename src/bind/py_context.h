@@ -1,19 +1,22 @@
-/* py_context.h - the default context of the module. With the GIL held. */
+/* py_context.h - holds the default context of the process, which all functions of the module use. Any Python
+ * thread calls these functions with the GIL held. */
 #ifndef HVD_BIND_PY_CONTEXT_H
 #define HVD_BIND_PY_CONTEXT_H
 
 #include "bind/module.h"
 #include "horovod.h"
 
-/* Lets go of other threads in a child of fork(). 0, or -1 with an exception set. */
+/* Registers the handler that discards other threads in a child of fork(). Returns 0, or -1 with an exception
+ * set. */
 int context_init_module(void);
 
-/* Functions of the module. */
+/* These are functions of the module; its table of methods in module.c describes them. */
 PyObject *context_init(PyObject *module, PyObject *arguments);
 PyObject *context_shutdown(PyObject *module, PyObject *unused);
 PyObject *context_is_initialized(PyObject *module, PyObject *unused);
 
-/* The process's; NULL with an exception set: hvd.init() has not been called. */
+/* Returns the context, which is valid until Python code runs or the GIL is released, or NULL with a
+ * ValueError set if hvd.init() has not been called. */
 hvd_context *module_context(void);
 
 #endif

@@ -1,4 +1,6 @@
-/* py_request.c - see py_request.h. */
+/* py_request.c - reads the tensors, splits and streams of a call, and submits it. Any Python thread calls
+ * these functions with the GIL held. They are on the path of every operation: describe returns the same
+ * Request for the same arguments, and nothing is allocated for the engine's lists of up to 8 tensors. */
 #include "bind/py_request.h"
 
 #include "bind/arguments.h"
@@ -16,7 +18,7 @@
 void held_tensors_release(struct held_tensors *held)
 {
     struct held_tensors own = *held;
-    *held = (struct held_tensors){0}; /* the end of a tensor may run Python, and come back here */
+    *held = (struct held_tensors){0}; /* freeing a tensor may run Python code, which may call this again */
     for (int32_t i = 0; i < own.count; i++)
         tensor_view_release(&own.views[i]);
     free(own.views);
@@ -49,7 +51,7 @@ static int hold_sequence(struct held_tensors *held, PyObject *sequence, Py_ssize
         role.index = (int)i;
         PyObject *object = PySequence_GetItem(sequence, i);
         int failed = object ? tensor_view_init(&held->views[held->count], object, &role) : -1;
-        Py_XDECREF(object); /* the view keeps what it needs */
+        Py_XDECREF(object); /* the view has its own reference */
         if (failed)
             return -1;
         held->count++;
@@ -57,7 +59,8 @@ static int hold_sequence(struct held_tensors *held, PyObject *sequence, Py_ssize
     return 0;
 }
 
-/* Holds inputs, then outputs; without outputs the operation writes to its inputs, unless it makes results. */
+/* Holds the inputs, then the outputs. Without outputs the operation writes to its inputs, unless the engine
+ * makes its results. */
 static int hold_tensors(struct held_tensors *held, hvd_operation operation, bool makes_results,
                         PyObject *inputs, PyObject *outputs)
 {
@@ -91,14 +94,14 @@ static int hold_tensors(struct held_tensors *held, hvd_operation operation, bool
 
 typedef struct {
     PyObject_HEAD hvd_request request;
-    double prescale, postscale; /* that the request points to */
-    int results;                /* that the engine makes for a tensor of the caller */
-    PyObject *operation;        /* of the module's table */
+    double prescale, postscale; /* the request points to both */
+    int results;                /* how many the engine makes for a tensor of the caller */
+    PyObject *operation;        /* a row of the module's table */
 } Request;
 
 static PyTypeObject *request_type;
 
-/* The parameters of describe. */
+/* These are the parameters of describe. */
 enum { OPERATION, REDUCTION, PRESCALE, POSTSCALE, ROOT, PROCESS_SET, PRIORITY, GROUPED, GENERATED };
 
 static int read_name(PyObject *object, const char **name)
@@ -120,7 +123,7 @@ static int read_name(PyObject *object, const char **name)
     return -1;
 }
 
-/* Whatever float() takes. */
+/* Reads any object that float() accepts. */
 static int read_factor(PyObject *object, const char *what, double *value)
 {
     *value = PyFloat_AsDouble(object);
@@ -163,14 +166,15 @@ static PyObject *make_request(PyObject *const *values)
     return (PyObject *)self;
 }
 
-/* What was described last, as programs mostly submit the same again, with the very same objects. */
+/* The arguments and the result of the last describe: programs mostly describe the same request again, with
+ * identical objects. */
 static struct {
     PyObject *values[PARAMETERS_MOST], *request;
 } last;
 
 static void remember(PyObject *const *values, PyObject *request)
 {
-    for (int i = OPERATION + 1; i < PARAMETERS_MOST; i++) { /* others may change */
+    for (int i = OPERATION + 1; i < PARAMETERS_MOST; i++) { /* objects of other types may change */
         if (values[i] && !PyLong_CheckExact(values[i]) && !PyFloat_CheckExact(values[i]) &&
             !PyBool_Check(values[i]))
             return;
@@ -261,7 +265,7 @@ static int read_splits(struct held_tensors *held, PyObject *sequence)
     return 0;
 }
 
-/* Streams that were noted when the values were computed take the place of the submitting thread's. */
+/* Replaces the streams of the submitting thread by those that were noted when the values were computed. */
 static int read_streams(struct held_tensors *held, PyObject *sequence, int32_t inputs)
 {
     if (PySequence_Size(sequence) != inputs) {
@@ -280,11 +284,11 @@ static int read_streams(struct held_tensors *held, PyObject *sequence, int32_t i
     return 0;
 }
 
-/* One for each rank. */
+/* Returns 0 if there is one split for each rank, or -1 with an exception set. */
 static int check_splits(hvd_context *context, const hvd_request *request, const struct held_tensors *held)
 {
     int32_t size = held->splits ? hvd_process_set_ranks(context, request->process_set, NULL, 0) : -1;
-    if (size < 0 || held->split_count == size) /* the engine refuses it: there is no such set */
+    if (size < 0 || held->split_count == size) /* if there is no such set, the engine refuses the request */
         return 0;
     PyErr_Format(PyExc_ValueError, "alltoall: %zd splits for %d ranks; there must be one for each",
                  held->split_count, (int)size);
@@ -305,7 +309,7 @@ int request_read(hvd_request *request, struct held_tensors *held, struct made_re
         hold_tensors(held, request->operation, described->results > 0, submission->inputs,
                      submission->outputs))
         return -1;
-    /* With outputs there are as many of them as inputs. */
+    /* There are either no outputs, or as many as inputs. */
     request->count = submission->outputs ? held->count / 2 : held->count;
     made->end = described->results * request->count;
     made->first = submission->outputs && made->end ? request->count : 0;
@@ -318,7 +322,7 @@ int request_read(hvd_request *request, struct held_tensors *held, struct made_re
     return 0;
 }
 
-/* Whether one stream of one device has the work of all tensors; always on the CPU. */
+/* Returns true if all tensors belong to one stream of one device, as they always do on the CPU. */
 static bool has_one_stream(const struct held_tensors *held)
 {
     const struct tensor_view *views = held->views;
@@ -329,13 +333,13 @@ static bool has_one_stream(const struct held_tensors *held)
     return same >= held->count;
 }
 
-/* What the engine copies, so that it is needed for the call only. */
+/* The lists of a request. The engine copies them, so they are needed only during the call. */
 struct lists {
     hvd_tensor *tensors;
     void **streams;
 };
 
-/* False: out of memory. */
+/* Returns false if memory ran out. */
 static bool make_lists(struct lists *lists, const struct held_tensors *held)
 {
     bool one_stream = has_one_stream(held);

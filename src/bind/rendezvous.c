@@ -1,6 +1,7 @@
-/* rendezvous.c - Rendezvous serves the store in which the ranks of a job meet, assigns their places, and puts
- * keys; a Watch returns keys as they are put. Calls that talk to the store release the GIL. A Watch keeps its
- * Rendezvous alive; each of the two belongs to one thread at a time. */
+/* rendezvous.c - a Rendezvous serves the store in which the ranks of a job meet, assigns their places, and
+ * puts keys; a Watch returns keys as they are put. Any Python thread calls these functions with the GIL held;
+ * calls that use the store release it. A Watch keeps its Rendezvous alive. One thread at a time may use each
+ * of the two: `busy` refuses a second one. */
 #include "bind/rendezvous.h"
 
 #include "bind/blocking.h"
@@ -12,14 +13,14 @@
 #define SIGNAL_SECONDS 0.1 /* how often a wait lets Python run the handlers of signals */
 
 typedef struct {
-    PyObject_HEAD hvd_rendezvous *rendezvous; /* NULL: closed */
-    Py_ssize_t watches;                       /* that are open */
+    PyObject_HEAD hvd_rendezvous *rendezvous; /* NULL if it is closed */
+    Py_ssize_t watches;                       /* the number of open ones */
     bool busy;                                /* a call runs without the GIL */
 } Rendezvous;
 
 typedef struct {
     PyObject_HEAD Rendezvous *owner;
-    hvd_watch *watch; /* NULL: closed */
+    hvd_watch *watch; /* NULL if it is closed */
     bool busy;
 } Watch;
 
@@ -49,7 +50,7 @@ static PyObject *rendezvous_new(PyTypeObject *type, PyObject *arguments, PyObjec
     return (PyObject *)self;
 }
 
-/* The server when a call may use it; NULL with an exception set. */
+/* Returns the server and marks it busy, or returns NULL with an exception set. */
 static hvd_rendezvous *rendezvous_begin(Rendezvous *self)
 {
     if (self->rendezvous && !self->busy) {
@@ -88,7 +89,8 @@ static void rendezvous_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* One of (slot, rank, host); the texts belong to the tuple. False with an exception set. */
+/* Reads a tuple (slot, rank, host), to which the texts belong. Returns false with an exception set on
+ * failure. */
 static bool read_assignment(PyObject *item, hvd_assignment *assignment)
 {
     int rank;
@@ -112,7 +114,7 @@ static PyObject *rendezvous_assign(PyObject *object, PyObject *arguments)
     hvd_code code = HVD_INVALID_ARGUMENT;
     if (!PyArg_ParseTuple(arguments, "siO:assign", &job, &epoch, &sequence))
         return NULL;
-    PyObject *slots = PySequence_Tuple(sequence); /* keeps what the assignments point to */
+    PyObject *slots = PySequence_Tuple(sequence); /* keeps the texts to which the assignments point */
     Py_ssize_t count = slots ? PyTuple_Size(slots) : -1;
     hvd_assignment *assignments = count < 0 ? NULL : calloc((size_t)count + 1, sizeof *assignments);
     bool read = assignments != NULL;
@@ -228,7 +230,7 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* In slices, between which the handlers of signals run. */
+/* Waits in slices, between which Python runs the handlers of signals. */
 static hvd_code wait_for_entry(Watch *self, double seconds, hvd_entry *entry, hvd_status *status)
 {
     double end = now() + seconds, left = seconds;

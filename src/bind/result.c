@@ -1,4 +1,6 @@
-/* result.c - see result.h. The memory lives as long as the Result or any array that was made from it. */
+/* result.c - exports a Result through the buffer protocol and DLPack. Any Python thread calls these functions
+ * with the GIL held, except for the deleters of DLPack, which run on any thread. The memory exists as long as
+ * the Result or any array that was made from it. */
 #include "bind/result.h"
 
 #include "bind/errors.h"
@@ -8,9 +10,9 @@
 typedef struct {
     PyObject_HEAD hvd_tensor tensor;
     void (*release)(void *data);
-    int64_t length;                              /* the shape of shared memory */
+    int64_t length;                              /* the shape, if it is shared memory */
     int64_t strides[HVD_MAX_DIMENSIONS];         /* in elements */
-    Py_ssize_t byte_strides[HVD_MAX_DIMENSIONS]; /* the same for the buffer protocol */
+    Py_ssize_t byte_strides[HVD_MAX_DIMENSIONS]; /* the same in bytes, for the buffer protocol */
 } Result;
 
 static PyTypeObject *result_type;
@@ -82,7 +84,7 @@ static void delete_versioned(DLManagedTensorVersioned *managed)
     free(managed);
 }
 
-/* A consumer renames the capsule; one that was not consumed gives its reference back here. */
+/* A consumer renames the capsule. If none did, this function releases the reference to the Result. */
 static void destroy_capsule(PyObject *capsule)
 {
     if (PyCapsule_IsValid(capsule, "dltensor"))
@@ -93,8 +95,8 @@ static void destroy_capsule(PyObject *capsule)
 
 static PyObject *make_capsule(void *managed, const char *name, PyObject *owner)
 {
-    /* The capsule holds the Result until its consumer's deleter, or destroy_capsule, gives the reference
-     * back. */
+    /* The capsule holds the Result until the deleter that its consumer calls, or destroy_capsule, releases
+     * the reference. */
     PyObject *capsule = managed ? PyCapsule_New(managed, name, destroy_capsule) : PyErr_NoMemory();
     if (capsule)
         Py_INCREF(owner);
@@ -134,7 +136,7 @@ static PyObject *result_dlpack(PyObject *self, PyObject *Py_UNUSED(arguments), P
         if (PyErr_Occurred())
             return NULL;
     }
-    /* Consumers older than DLPack 1.0 pass no version, and take the legacy struct only. */
+    /* Consumers older than DLPack 1.0 pass no version and accept only the legacy struct. */
     return major >= 1 ? make_versioned(self) : make_legacy(self);
 }
 
@@ -175,7 +177,8 @@ int result_init_module(PyObject *module)
     return result_type ? PyModule_AddType(module, result_type) : -1;
 }
 
-/* Takes the tensor's memory over, also when it fails. */
+/* Takes ownership of the memory of the tensor, even if it fails. Returns NULL with an exception set on
+ * failure. */
 static PyObject *result_new(const hvd_tensor *tensor, void (*release)(void *data))
 {
     Result *result = (Result *)PyType_GenericAlloc(result_type, 0);

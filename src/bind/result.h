@@ -1,4 +1,5 @@
-/* result.h - a tensor that the engine allocated, as a Python object. With the GIL held. */
+/* result.h - defines the Python type Result, which is a tensor that the engine allocated. Any Python thread
+ * calls these functions with the GIL held. */
 #ifndef HVD_BIND_RESULT_H
 #define HVD_BIND_RESULT_H
 
@@ -7,13 +8,15 @@
 
 #include <stdint.h>
 
-/* Adds the type to the module. 0, or -1 with an exception set. */
+/* Adds the type to the module. Returns 0, or -1 with an exception set. */
 int result_init_module(PyObject *module);
 
-/* The results first ... end - 1, which the engine made, as a list of Result. NULL with an exception set. */
+/* Returns the results first ... end - 1, which the engine made, as a list of Result, or NULL with an
+ * exception set. */
 PyObject *result_list(hvd_handle *handle, int32_t first, int32_t end);
 
-/* So many bytes of shared memory as a Result of uint8. NULL with an exception set. */
+/* Is a function of the module. Returns this many zeroed bytes of shared memory as a Result of uint8, or NULL
+ * with an exception set. */
 PyObject *result_shared(PyObject *module, PyObject *bytes);
 
 #endif

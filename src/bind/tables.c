@@ -1,4 +1,5 @@
-/* tables.c - see tables.h. The rows become tuples with names, and the words of their columns texts. */
+/* tables.c - makes named tuples of the rows of the .def tables, with the words of their columns as texts.
+ * Called with the GIL held; nothing changes after tables_init_module. */
 #include "bind/tables.h"
 
 static const struct row {
@@ -72,7 +73,7 @@ static PyObject *make_operation(const struct row *row)
     return operation;
 }
 
-/* Takes the value over. */
+/* Takes ownership of the value. Returns 0, or -1 with an exception set. */
 static int put(PyObject *dict, const char *name, PyObject *value)
 {
     int failed = !value || PyDict_SetItemString(dict, name, value);
@@ -80,7 +81,7 @@ static int put(PyObject *dict, const char *name, PyObject *value)
     return failed ? -1 : 0;
 }
 
-/* Of all element types, in the order of their numbers. */
+/* Returns the names of all element types, in the order of their numbers. */
 static PyObject *list_dtypes(void)
 {
     PyObject *list = PyList_New(0);

@@ -1,5 +1,7 @@
-/* tensor.c - see tensor.h. The cheapest way that a type offers comes first: the DLPack exchange table of its
- * type (30 ns), the buffer protocol (75 ns), a DLPack capsule (2 us and more). */
+/* tensor.c - finds the memory of a tensor by the cheapest way that its type offers: the DLPack exchange table
+ * of the type (30 ns), the buffer protocol (75 ns), or a DLPack capsule (2 us and more). Any Python thread
+ * calls these functions with the GIL held, which protects the table of known types. Any call into Python may
+ * change an object or that table, so no pointer into them is kept across one. */
 #include "bind/tensor.h"
 
 #include <stddef.h>
@@ -32,13 +34,13 @@ int tensor_init_module(void)
 
 /* ---- element types --------------------------------------------------------------------------------- */
 
-/* Of two rows with one letter the one of the buffer's item size counts. */
+/* If two rows have the same letter, the item size of the buffer decides. */
 static const struct element {
     hvd_dtype dtype;
     uint8_t code, bits;  /* of DLPack */
     uint8_t alignment;   /* in bytes */
-    char *format;        /* of the buffer protocol; "2x": bytes, there is none */
-    const char *letters; /* that may mean it, too */
+    char *format;        /* of the buffer protocol; "2x" (bytes) if it has no letter */
+    const char *letters; /* other letters that may mean it */
 } elements[] = {
 #define DTYPE(name, text, storage, compute, family, format, letters, dlpack, ...)                            \
     {HVD_##name, dlpack, 8 * sizeof(storage), _Alignof(storage), format, letters},
@@ -56,7 +58,7 @@ static const struct element *find_element(hvd_dtype dtype)
     return &elements[i];
 }
 
-/* False when the engine has no such type; then `text` says which one it was. */
+/* Returns false if the engine has no such type; then `text` names the type. */
 static bool element_from_dlpack(DLDataType type, hvd_dtype *dtype, char *text, size_t size)
 {
     static const char *const families[] = {[DL_INT] = "int",
@@ -84,7 +86,7 @@ static bool element_from_dlpack(DLDataType type, hvd_dtype *dtype, char *text, s
     return false;
 }
 
-/* A format that many types may have. */
+/* Returns true for a format that several types share. */
 static bool is_opaque(const struct element *element)
 {
     return strchr(element->format, 'x') != NULL;
@@ -100,8 +102,8 @@ static bool means(const char *format, const struct element *element)
 static bool element_from_buffer(const Py_buffer *buffer, hvd_dtype *dtype, char *text, size_t size)
 {
     const char *format = buffer->format ? buffer->format : "B";
-    /* Marks of the byte order that is this machine's, or of none; with another one the format matches
-     * nothing. */
+    /* These marks stand for the byte order of this machine or for none. A format with another mark matches no
+     * row. */
     const char *letters = *format && strchr("@=<|", *format) ? format + 1 : format;
     for (int i = 0; i < ELEMENTS; i++) {
         if (means(letters, &elements[i]) && elements[i].bits == 8 * buffer->itemsize) {
@@ -113,8 +115,8 @@ static bool element_from_buffer(const Py_buffer *buffer, hvd_dtype *dtype, char 
     return false;
 }
 
-/* NumPy can't export an array of a type that the buffer protocol has no letters for (bfloat16 of ml_dtypes)
- * with its format, only without: then the name of its dtype says what it is. */
+/* NumPy exports an array of a type for which the buffer protocol has no letters (bfloat16 of ml_dtypes) only
+ * without its format. Then the name of its dtype identifies the type. */
 static bool element_by_name(PyObject *object, hvd_dtype *dtype)
 {
     PyObject *type = PyObject_GetAttr(object, name_dtype);
@@ -153,7 +155,7 @@ static int refuse(PyObject *object, const struct tensor_role *role, const char *
     return -1;
 }
 
-/* The framework has set an exception that names neither the operation nor us: its text goes into ours. */
+/* Replaces the exception that the framework has set by one that also names the operation and the tensor. */
 static int refuse_with_cause(PyObject *object, const struct tensor_role *role)
 {
     PyObject *type, *value, *traceback;
@@ -192,14 +194,15 @@ static bool has_no_elements(const DLTensor *tensor)
     return false;
 }
 
-/* Without elements strides mean nothing. */
+/* Returns true if the tensor is dense and row-major. The strides of a tensor without elements do not matter.
+ */
 static bool is_dense(const DLTensor *tensor)
 {
     int64_t expected = 1;
     if (!tensor->strides || has_no_elements(tensor))
         return true;
     for (int d = tensor->ndim - 1; d >= 0; d--) {
-        /* The stride of an extent of 1 is never used, and frameworks write anything there. */
+        /* The stride of an extent of 1 is never used, and frameworks store any value in it. */
         if (tensor->shape[d] != 1 && tensor->strides[d] != expected)
             return false;
         expected *= tensor->shape[d];
@@ -207,7 +210,7 @@ static bool is_dense(const DLTensor *tensor)
     return true;
 }
 
-/* The engine computes with whole elements. What is only read may be read from an aligned copy. */
+/* The engine needs aligned elements. Replaces a misaligned tensor that is only read by an aligned copy. */
 static int align(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
 {
     hvd_tensor *tensor = &view->tensor;
@@ -226,7 +229,8 @@ static int align(struct tensor_view *view, PyObject *object, const struct tensor
     return 0;
 }
 
-/* All ways end here, before Python runs that could change the object. */
+/* Copies the description of a tensor. Every way calls it before it runs Python code that could change the
+ * object. */
 static int describe(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
                     const hvd_tensor *tensor)
 {
@@ -241,10 +245,10 @@ static int describe(struct tensor_view *view, PyObject *object, const struct ten
 
 /* ---- types of tensors ------------------------------------------------------------------------------ */
 
-/* What a type offers. Programs use few types: a reference keeps each that is listed alive. */
+/* The ways that a type offers. The row owns references to the type and its methods. */
 struct known_type {
     PyTypeObject *type;
-    const DLExchangeTable *table;            /* NULL: it has none */
+    const DLExchangeTable *table;            /* NULL if it has none */
     PyObject *storage_of, *is_neg, *is_conj; /* PyTorch's methods, or NULL */
 };
 
@@ -257,7 +261,7 @@ static const DLExchangeTable *read_exchange_table(PyTypeObject *type)
     DLExchangeHeader *header = capsule ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
     Py_XDECREF(capsule);
     PyErr_Clear();
-    /* Newest first: an older major version hangs behind it. */
+    /* The newest table is the first; it links to those of older major versions. */
     while (header && header->version.major != 1)
         header = header->previous;
     const DLExchangeTable *table = (const DLExchangeTable *)header;
@@ -278,7 +282,8 @@ static struct known_type learn_type(PyTypeObject *type)
                                .storage_of = read_method(type, name_storage),
                                .is_neg = read_method(type, name_neg),
                                .is_conj = read_method(type, name_conj)};
-    /* That ran Python, which may have come here, too: the row changes at once, afterwards. */
+    /* The lines above ran Python code, which may have called this function as well. So the row is replaced as
+     * a whole before Python code runs again. */
     struct known_type *row = &known_types[next_known_type++ % KNOWN_TYPES];
     struct known_type before = *row;
     Py_INCREF(type);
@@ -305,12 +310,12 @@ static struct known_type known_type_of(PyTypeObject *type)
     return known ? *known : learn_type(type);
 }
 
-/* NULL without an exception: it has no such method, or that failed. */
+/* Returns NULL without an exception if there is no such method or if it failed. */
 static PyObject *call(PyObject *method, PyObject *object)
 {
     if (!method)
         return NULL;
-    Py_INCREF(method); /* its row may go meanwhile */
+    Py_INCREF(method); /* its row may be replaced meanwhile */
     PyObject *answer = PyObject_CallFunctionObjArgs(method, object, NULL);
     Py_DECREF(method);
     if (!answer)
@@ -327,8 +332,9 @@ static bool says(PyObject *method, PyObject *object)
     return yes;
 }
 
-/* A real tensor that PyTorch negates lazily is the imaginary part of a complex one: it has a storage larger
- * than itself. Its size takes a quarter of the time of is_neg, which gives up the GIL. */
+/* A real tensor that PyTorch negates lazily is the imaginary part of a complex one, so its storage is larger
+ * than itself. Reading the size of the storage costs a quarter of the time of is_neg, which releases the GIL.
+ */
 static bool fills_storage(const struct tensor_view *view, DLDataType type)
 {
     Py_ssize_t size = type.code == DL_COMPLEX ? -1 : PyObject_Size(view->owner);
@@ -336,8 +342,8 @@ static bool fills_storage(const struct tensor_view *view, DLDataType type)
     return size >= 0 && (size_t)size <= tensor_view_bytes(view);
 }
 
-/* PyTorch's conjugations and negations are lazy, which DLPack does not show: the memory holds another value.
- */
+/* Returns true if PyTorch has yet to conjugate or negate the tensor: its memory holds other values, which
+ * DLPack does not report. */
 static bool is_lazy(const struct known_type *known, const struct tensor_view *view, PyObject *object,
                     DLDataType type)
 {
@@ -346,7 +352,8 @@ static bool is_lazy(const struct known_type *known, const struct tensor_view *vi
     return says(known->is_neg, object) || (type.code == DL_COMPLEX && says(known->is_conj, object));
 }
 
-/* `t.data = x`, `set_` and `half` give a tensor other memory, so the object does not keep what it has now. */
+/* Returns a new reference to the owner of the memory. That is the storage if there is one, because `t.data =
+ * x`, `set_` and `half` give a tensor other memory, so the tensor itself does not keep its present memory. */
 static PyObject *owner_of(const struct known_type *known, PyObject *object)
 {
     PyObject *storage = call(known->storage_of, object);
@@ -360,7 +367,7 @@ static PyObject *owner_of(const struct known_type *known, PyObject *object)
 static int take_dlpack(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
                        const struct known_type *known, const DLTensor *source)
 {
-    DLDataType type = source->dtype; /* the source may go once it is described */
+    DLDataType type = source->dtype; /* the source may be freed after describe */
     DLDevice device = source->device;
     if (device.device_type == DL_CUDA_HOST || device.device_type == DL_ROCM_HOST)
         device = (DLDevice){HVD_CPU, 0};
@@ -382,7 +389,8 @@ static int take_dlpack(struct tensor_view *view, PyObject *object, const struct 
     return dense ? 0 : refuse(object, role, "is not contiguous (dense and row-major); pass a copy that is");
 }
 
-/* Asks for the stream that this thread works on. 0, or not 0 with an exception set. */
+/* Sets *stream to the stream on which this thread works, on a device. Returns 0, or not 0 with an exception
+ * set. */
 static int stream_of(const DLExchangeTable *table, DLDevice device, void **stream)
 {
     if (device.device_type == HVD_CPU || !table->current_stream)
@@ -426,6 +434,8 @@ static int take_by_format(struct tensor_view *view, PyObject *object, const stru
     return take_buffer(view, object, role, dtype);
 }
 
+/* The call passes no stream, so the producer has made the default stream of the device wait for its work.
+ * That is the stream of the view, NULL. */
 static PyObject *ask_for_capsule(PyObject *object)
 {
     PyObject *method = PyObject_GetAttr(object, name_dlpack);
@@ -438,11 +448,8 @@ static PyObject *ask_for_capsule(PyObject *object)
     return capsule;
 }
 
-/* The producer of a capsule that is not told a stream has made the device's default one wait for its work,
- * and that is the stream of the view, NULL.
- *
- * A capsule without a version can't say that its memory is read-only, as that of JAX's arrays is: NumPy's
- * view of the object does, where it can be had. */
+/* A capsule without a version does not report that its memory is read-only, as that of JAX's arrays is.
+ * NumPy's view of the object does, if NumPy can make one. */
 static bool shows_read_only(PyObject *object)
 {
     PyObject *array = PyObject_CallMethodObjArgs(object, name_array, NULL);
@@ -462,7 +469,7 @@ static int take_by_capsule(struct tensor_view *view, PyObject *object, const str
     PyObject *capsule = ask_for_capsule(object);
     if (!capsule)
         return refuse_with_cause(object, role);
-    view->owner = capsule; /* not consumed, so its destructor gives the memory back */
+    view->owner = capsule; /* it is not consumed, so its destructor frees the memory */
     if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
         DLManagedTensorVersioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
         if (managed->version.major != 1)

@@ -1,5 +1,6 @@
-/* tensor.h - any Python tensor or array as an hvd_tensor, without a copy; and the engine's element types in
- * the words of DLPack and of the buffer protocol. With the GIL held. */
+/* tensor.h - describes any Python tensor or array as an hvd_tensor, without a copy, and translates the
+ * engine's element types to DLPack and the buffer protocol. Any Python thread calls these functions with the
+ * GIL held. */
 #ifndef HVD_BIND_TENSOR_H
 #define HVD_BIND_TENSOR_H
 
@@ -10,46 +11,48 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Which tensor of which operation, for error texts. */
+/* The place of a tensor in a call, for error texts. */
 struct tensor_role {
     const char *operation;
     int index;
     int written; /* the operation writes to it */
 };
 
-/* A tensor and what keeps its memory in place, whatever the Python object is changed to meanwhile. */
+/* A tensor, with the references that keep its memory in place even if the Python object is given other
+ * memory. */
 struct tensor_view {
-    hvd_tensor tensor; /* its shape is the one below */
-    void *stream; /* that the submitting thread works on, of the tensor's device; NULL: the default one */
-    PyObject
-        *owner; /* of the memory: the storage, the object, the capsule that it gave, or a copy; or NULL */
+    hvd_tensor tensor; /* its shape points to the member below */
+    void *stream; /* of the tensor's device, on which the submitting thread works; NULL: the default one */
+    /* The owner of the memory: the storage, the object, the capsule that it returned, a copy, or NULL. */
+    PyObject *owner;
     Py_buffer buffer; /* held when buffer.obj is not NULL */
     int64_t shape[HVD_MAX_DIMENSIONS];
 };
 
-/* Interns names. 0, or -1 with an exception set. */
+/* Interns names of attributes. Returns 0, or -1 with an exception set. */
 int tensor_init_module(void);
 
-/* 0, or -1 with a ValueError set that says what is wrong with the object; then nothing is held. */
+/* Describes the object and holds its memory. May run Python code. Returns 0, or -1 with a ValueError set that
+ * says why the object is refused; then nothing is held. */
 int tensor_view_init(struct tensor_view *view, PyObject *object, const struct tensor_role *role);
-void tensor_view_release(struct tensor_view *view); /* zeroed memory is fine */
+void tensor_view_release(struct tensor_view *view); /* a zeroed view holds nothing */
 
 size_t tensor_view_bytes(const struct tensor_view *view);
 
-/* Which stream of the object's device the calling thread works on: 1, or 0 where the object is on the CPU or
- * its type has no exchange table to tell. Runs no Python of its own. */
+/* Sets *stream to the stream of the object's device on which the calling thread works and returns 1. Returns
+ * 0 if the object is on the CPU, or if its type has no exchange table that reports the stream. */
 int tensor_stream(PyObject *object, void **stream);
 
-/* Whether the object that the view was made of, whose type shows it by its exchange table, was given other
- * memory since. Runs no Python. */
+/* Returns true if the object from which the view was made has other memory now. Knows it only for types with
+ * an exchange table. Runs no Python code. */
 bool tensor_view_is_stale(const struct tensor_view *view, PyObject *object);
 
-/* For the garbage collector. */
+/* Visits the owner for the garbage collector. */
 int tensor_view_traverse(const struct tensor_view *view, visitproc visit, void *arg);
 
-/* ---- the engine's element types in the words of DLPack and of the buffer protocol ---------------------- */
+/* ---- element types ------------------------------------------------------------------------------------ */
 
 DLDataType element_to_dlpack(hvd_dtype dtype);
-char *element_to_format(hvd_dtype dtype); /* opaque bytes where the buffer protocol has none */
+char *element_to_format(hvd_dtype dtype); /* opaque bytes if the buffer protocol has no letter */
 
 #endif
