@@ -225,7 +225,7 @@ static PyMethodDef methods[] = {
      "(rank, size, local_rank, local_size, cross_rank, cross_size, homogeneous)"},
     {"health", core_health, METH_NOARGS,
      "health($module, /)\n--\n\n"
-     "Raise why nothing can be submitted any more; return None while all is well."},
+     "Raise the error because of which nothing can be submitted; return None if there is none."},
     {"publish_fault", core_publish_fault, METH_VARARGS,
      "publish_fault($module, exception, file, line, function, seconds, /)\n--\n\n"
      "Publish at the rendezvous the exception that is about to end this rank (hvd_publish_fault in "
@@ -233,9 +233,7 @@ static PyMethodDef methods[] = {
     {"read_fault", core_read_fault, METH_VARARGS,
      "read_fault($module, value, /)\n--\n\n"
      "The value of a key \"fault/<rank>\" as a dict: rank, code, lost_rank, lost_host, cause, text, "
-     "exception, "
-     "file, "
-     "line, function."},
+     "exception, file, line, function."},
     {"counters", core_counters, METH_NOARGS,
      "counters($module, /)\n--\n\n"
      "(process_set, operation, submitted, succeeded, failed, batches, bytes, wait_seconds) of every "
@@ -254,27 +252,28 @@ static PyMethodDef methods[] = {
     {"submit", METHOD(operation_submit), METH_FASTCALL | METH_KEYWORDS,
      "submit($module, request, name, inputs, *, outputs=None, splits=None, streams=None, finish=None, "
      "waits=False)\n--\n\n"
-     "Start an operation and return its Handle, whose wait() returns finish(a list of the Results that the "
-     "engine made, else outputs, else inputs in place); `waits`: the caller does so next. `streams`: the "
-     "stream on which each input was computed, as a collector notes it, or None for this thread's."},
+     "Submit an operation and return its Handle. Its wait() returns finish(tensors), or None without finish. "
+     "The tensors are a list of the Results that the engine made if it makes any, otherwise the outputs, or "
+     "the inputs if there are no outputs. `waits` says that the caller waits next. `streams` has the stream "
+     "on which each input was computed, as a collector notes it, or None for this thread's."},
     {"run", METHOD(operation_run), METH_FASTCALL | METH_KEYWORDS,
      "run($module, request, name, inputs, *, outputs=None, splits=None, streams=None)\n--\n\n"
-     "Run an operation to its end; returns the Results that the engine made, or None."},
+     "Run an operation to its end; return a list of the Results that the engine made, or None."},
     {"wait", operation_wait_all, METH_O,
      "wait($module, operations, /)\n--\n\n"
-     "Wait until all of them are over; then raise what went wrong in the first that failed."},
+     "Wait until all operations have finished; then raise the error of the first one that failed."},
     {"in_flight", operation_in_flight, METH_VARARGS,
      "in_flight($module, address, bytes, /)\n--\n\n"
-     "'<operation> is in progress' of one that works on any of these bytes; else None."},
+     "Return '<operation> is in progress' for one that works on any of these bytes, otherwise None."},
     {"process_set_add", process_set_add, METH_O,
      "process_set_add($module, ranks, /)\n--\n\n"
-     "Make a set of these ranks and return its id; all ranks of the job have to call it."},
+     "Make a set of these ranks and return its id; all ranks of the job must call it."},
     {"process_set_open", process_set_open, METH_VARARGS,
      "process_set_open($module, id, ranks, /)\n--\n\n"
-     "Make a set of these ranks, which alone call it; the id, from 1 << 20 on, is of their choice."},
+     "Make a set of these ranks, which alone call it; they choose the id, which is at least 1 << 20."},
     {"process_set_remove", process_set_remove, METH_O,
      "process_set_remove($module, id, /)\n--\n\n"
-     "End a set; all ranks of the job have to call it, or each member of one that was opened."},
+     "Remove a set; all ranks of the job must call it, or all members of a set that was opened."},
     {"process_set_ids", process_set_ids, METH_NOARGS,
      "process_set_ids($module, /)\n--\n\n"
      "The ids of all sets, 0 first."},
@@ -287,9 +286,8 @@ static PyMethodDef methods[] = {
     {"collector", core_collector, METH_VARARGS,
      "collector($module, list, item, first, last, streams, /)\n--\n\n"
      "A function of one tensor that appends the item to the list. Before that it calls first() if the list "
-     "is empty, or if another thread was the last to append: `last`, bytearray(8), keeps which. If the "
-     "tensor "
-     "is on a device, the dict `streams` gets the stream of this thread, by the item."},
+     "is empty, or if another thread was the last to append; `last`, bytearray(8), stores that thread. If "
+     "the tensor is on a device, the dict `streams` maps the item to the stream of this thread."},
     {"xla_handler", core_xla_handler, METH_NOARGS,
      "xla_handler($module, /)\n--\n\n"
      "The handler of all operations for XLA's foreign function interface, as a capsule."},

@@ -298,21 +298,20 @@ static PyObject *handle_joined_last(PyObject *self, PyObject *Py_UNUSED(unused))
 static PyMethodDef handle_methods[] = {
     {"wait", METHOD(handle_wait), METH_FASTCALL,
      "wait($self, seconds=-1.0, /)\n--\n\n"
-     "Wait for the operation and return its result; raise what went wrong, or TimeoutError when it is still "
-     "in "
-     "progress after so many seconds (negative: no limit)."},
+     "Wait for the operation and return its result; raise its error, or TimeoutError if it is still in "
+     "progress after this many seconds (negative: no limit)."},
     {"done", handle_done, METH_NOARGS,
      "done($self, /)\n--\n\n"
      "Whether ``wait`` would return at once. Never blocks."},
     {"add_done_callback", handle_add_done_callback, METH_O,
      "add_done_callback($self, function, /)\n--\n\n"
-     "Call function(handle) once when the operation is done or has failed: by this thread, at once, if it "
-     "is; "
-     "else by the thread that finishes it, which waits for any operation, or is the engine's own. "
-     "It may start operations, but must not wait for others. What it raises is printed."},
+     "Call function(handle) once when the operation has finished or failed. If it already has, this thread "
+     "calls it at once; otherwise the thread that finishes it does, which waits for any operation or is the "
+     "engine's own. The function may submit operations but must not wait for any. An exception that it "
+     "raises is printed."},
     {"joined_last", handle_joined_last, METH_NOARGS,
      "joined_last($self, /)\n--\n\n"
-     "The rank that joined last; of a finished join."},
+     "The rank that joined last. The operation must be a join that has finished."},
     {NULL, NULL, 0, NULL},
 };
 

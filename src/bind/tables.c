@@ -30,11 +30,11 @@ enum { ROWS = sizeof rows / sizeof *rows, REDUCTIONS = sizeof reductions / sizeo
 static PyStructSequence_Field fields[] = {
     {"number", "hvd_operation in horovod.h"},
     {"name", NULL},
-    {"shape", "what the ranks' tensors must have in common; the words are those of operations.def"},
-    {"result", "what comes out for each tensor"},
+    {"shape", "the extents in which the tensors of all ranks must agree, by the words of operations.def"},
+    {"result", "the kind of result for each tensor"},
     {"results", "how many tensors the engine makes for one of the caller's"},
-    {"argument", "what it needs beyond tensors"},
-    {"reductions", "the values of hvd_reduction that it does, a tuple"},
+    {"argument", "the argument that it needs in addition to tensors"},
+    {"reductions", "the values of hvd_reduction that it supports, a tuple"},
     {"absence", "whether a rank that has joined may be left out"},
     {NULL, NULL},
 };
