@@ -9,12 +9,14 @@
  * Errors:     a function that can fail returns a code and, where `status` is not NULL, writes code and
  *             text there. Outputs are written only on HVD_OK.
  * Order:      requests of one rank that use the same memory, and one of which writes it, run one after the
- *             other: in the order of their submission if that is the same on all ranks, else in one order on
- *             all ranks. If they are of several process sets, their order, and which of them share memory,
- *             must be the same on all ranks. The tensors of one group run one after the other, in its order,
- *             and no other request between them.
- * Ownership:  the caller keeps tensor memory valid and untouched (outputs unread) until the handle is
- *             done; names, shapes, factors and request structs are copied and may go once the call returns.
+ *             other: in the order of their submission if that is the same on all ranks, otherwise in an
+ *             order that the engine chooses for all ranks. If they belong to several process sets, their
+ *             order, and which of them share memory, must be the same on all ranks. Tensors of one group
+ *             that share memory run one after the other, in the order of the group, with no other request
+ *             in between.
+ * Ownership:  the caller keeps tensor memory valid and untouched (outputs unread) until the handle is done;
+ *             names, shapes, factors and request structs are copied, and may be freed once the call
+ *             returns.
  * Processes:  a context belongs to the process that opened it; after fork() the child gets HVD_FORKED
  *             from every call and must not use the parent's handles.
  */
@@ -41,21 +43,21 @@ typedef enum hvd_code {
     HVD_IN_PROGRESS = 1,      /* not done yet; only from hvd_wait, hvd_test */
     HVD_INVALID_ARGUMENT = 2, /* this rank's own mistake; nothing was sent */
     HVD_DUPLICATE_NAME = 3,   /* an operation of this name is still in flight on this rank */
-    HVD_MISMATCH = 4,         /* the ranks' requests differ, or an output does not fit; the job can go on */
+    HVD_MISMATCH = 4,         /* the ranks' requests differ, or an output does not fit; the job continues */
     HVD_PEER_LOST = 5,        /* a rank died or became unreachable; the context is finished */
     HVD_SHUT_DOWN = 6,        /* a rank left the job; the context is finished */
     HVD_OUT_OF_MEMORY = 7,
     HVD_SYSTEM = 8,       /* the operating system refused something; the text says what */
     HVD_TIMED_OUT = 9,    /* a peer or the rendezvous did not answer in time */
     HVD_REFUSED = 10,     /* authentication, protocol version or epoch did not match */
-    HVD_UNSUPPORTED = 11, /* this build or this device can't do it */
+    HVD_UNSUPPORTED = 11, /* this build or this device does not support it */
     HVD_FORKED = 12,      /* the context belongs to the parent process */
-    HVD_INTERRUPTED = 13  /* the caller asked to give up, see hvd_config_set_interrupt */
+    HVD_INTERRUPTED = 13  /* the caller asked to stop waiting, see hvd_config_set_interrupt */
 } hvd_code;
 
-/* What made an operation or the job fail, for programs: what people read is the text. */
+/* What made an operation or the job fail, for programs; people read the text. */
 typedef enum hvd_cause {
-    HVD_CAUSE_NONE = 0,       /* no rank and no network is at fault: code and text say what is */
+    HVD_CAUSE_NONE = 0,       /* no rank and no network is at fault: code and text say why */
     HVD_CAUSE_CONNECTION = 1, /* the connection to lost_rank ended without a shutdown; its process has
                                  probably ended */
     HVD_CAUSE_SILENCE = 2,    /* lost_rank does not answer: its process is stopped, or its host is down */
@@ -73,8 +75,8 @@ HVD_API const char *hvd_cause_name(hvd_cause cause);
 #define HVD_STATUS_TEXT 936
 #define HVD_STATUS_HOST 76
 
-/* A code, a sentence for the person who reads it, and the same as data: all ranks get the same. The text is
- * empty when the code is HVD_OK. Size and place of the first two members never change. */
+/* A code, a sentence for the person who reads it, and the same facts as data, which are equal on all ranks.
+ * The text is empty when the code is HVD_OK. Size and offset of the first two members never change. */
 typedef struct hvd_status {
     hvd_code code;
     char text[HVD_STATUS_TEXT];
@@ -98,7 +100,7 @@ typedef enum hvd_dtype {
     HVD_FLOAT16 = 6,
     HVD_FLOAT32 = 7,
     HVD_FLOAT64 = 8,
-    HVD_BOOL = 9, /* a byte: 0 is false, all else true; results are 0 and 1 */
+    HVD_BOOL = 9, /* a byte: 0 is false, other values are true; results are 0 and 1 */
     HVD_BFLOAT16 = 10,
     HVD_UINT32 = 11,
     HVD_UINT64 = 12,
@@ -110,12 +112,13 @@ typedef enum hvd_dtype {
 HVD_API size_t hvd_dtype_size(hvd_dtype dtype);
 HVD_API const char *hvd_dtype_name(hvd_dtype dtype);
 
-/* Not every type knows every reduction: of bool, sum and max are the logical or, product and min the logical
+/* Not every type has every reduction: for bool, sum and max are the logical or, product and min the logical
  * and, and there is no average; complex numbers have no min and max. */
 typedef enum hvd_reduction {
-    /* The sum divided by the number of ranks n; integers truncate towards zero. float16 and bfloat16 never
-     * overflow on the way: elements are multiplied by 2^-k before they are added, and the sum by 2^k / n and
-     * the factor after in one, where 2^k is the first power of two that is not below n. */
+    /* The sum divided by the number of ranks n; integers truncate towards zero. The sums of float16 and
+     * bfloat16 never overflow if the average does not: elements are multiplied by 2^-k before they are added,
+     * where 2^k is the first power of two that is not below n, and the sum is multiplied by 2^k / n and the
+     * postscale factor in one step. */
     HVD_AVERAGE = 0,
     HVD_SUM = 1,
     HVD_ADASUM = 2, /* allreduce of floats: adds what is orthogonal, averages what is parallel, per tensor */
@@ -128,13 +131,13 @@ typedef enum hvd_operation {
     HVD_ALLREDUCE = 0, /* every output = reduction over the ranks' inputs */
     HVD_ALLGATHER = 1, /* output = inputs of rank 0, 1, ... joined along the first dimension */
     HVD_BROADCAST = 2, /* every output = the root's input */
-    HVD_JOIN = 3,      /* this rank has no more data: until every rank of the set has joined, it takes part in
-                          what the others submit with the reduction's identity; no tensors. See hvd_joined_last */
-    HVD_ALLTOALL = 5,  /* output = the rows that rank 0, 1, ... gave for this rank, see `splits` */
-    HVD_BARRIER = 6,   /* done once every rank has submitted it; no tensors */
+    HVD_JOIN = 3, /* this rank has no more data: until every rank of the set has joined, it contributes the
+                     reduction's identity to the requests of the others; no tensors. See hvd_joined_last */
+    HVD_ALLTOALL = 5, /* output = the rows that rank 0, 1, ... sends to this rank, see `splits` */
+    HVD_BARRIER = 6,  /* done once every rank has submitted it; no tensors */
     HVD_REDUCESCATTER =
         7, /* output = this rank's rows of the sum or average over the ranks' inputs: the first
-              dimension is divided, the first (extent modulo size) ranks get one row more */
+              dimension is divided; the first (extent modulo size) ranks get one row more */
     HVD_ADD_PROCESS_SET = 8,   /* only through hvd_process_set_add, hvd_process_set_remove: */
     HVD_REMOVE_PROCESS_SET = 9 /* both are operations of all ranks of the job */
 } hvd_operation;
@@ -144,7 +147,8 @@ HVD_API const char *hvd_operation_name(hvd_operation operation);
 
 /* ---- tensors and requests ------------------------------------------------------------------------ */
 
-/* Values as in DLPack. All tensors of a request are on one type of device, and equally on all ranks. */
+/* Values as in DLPack. All tensors of a request are on devices of one type, which is the same on all ranks.
+ */
 typedef enum hvd_device_type { HVD_CPU = 1 } hvd_device_type;
 
 /* Returns 1 if this process can use tensors of a device other than the CPU, otherwise 0. */
@@ -163,56 +167,56 @@ typedef struct hvd_tensor {
     int32_t device_id;
 } hvd_tensor;
 
-/* Called once when the operation is done, by the thread that finishes it: one in hvd_wait, hvd_run or
- * hvd_help for any operation of the context, one in hvd_shutdown, or the engine's own. It holds no engine
- * lock; it may submit and release its own handle, but must not wait. `status` is valid during the call only.
- */
+/* Called once when the operation is done, by the thread that finishes it: a thread in hvd_wait, hvd_run or
+ * hvd_help (for any operation of the context), a thread in hvd_shutdown, or the engine's own. That thread
+ * holds no engine lock; the function may submit, and release its own handle, but must not wait. `status` is
+ * valid during the call only. */
 typedef void (*hvd_done_fn)(void *argument, const hvd_status *status);
 
-/* One operation on one or more tensors. Zero-initialise it, set struct_size, then what applies. A
+/* One operation on one or more tensors. Zero-initialize it, set struct_size, then the members that apply. A
  * request of several tensors, of one element type or more, is a group: it runs as a whole or fails as a
  * whole, and ends once. Tensors that share memory which the group writes (the same one twice, a view) run one
- * after the other, in the order of the group; ranks that share differently get HVD_MISMATCH. Tensors on a
- * device are used after the work that `stream` or `streams` hold at hvd_submit; once the operation is done
- * its results are there for all streams. */
+ * after the other, in the order of the group; ranks whose tensors share memory differently get HVD_MISMATCH.
+ * Tensors on a device are used after the work that is on `stream` or `streams` at hvd_submit; once the
+ * operation is done its results are visible to all streams. */
 typedef struct hvd_request {
     size_t struct_size; /* sizeof(hvd_request) of the caller */
     hvd_operation operation;
-    const char *name; /* any text, also ""; shorter than 1024 bytes with the operation's own. While one
-                         is in flight on a rank, the same operation under it is HVD_DUPLICATE_NAME, and
-                         another one (a group is another one) waits for it. Ranks whose operations
-                         under a name differ get HVD_MISMATCH. NULL: the engine counts, so ranks must
-                         submit in the same order; its names never meet yours. Barriers are counted
-                         apart */
-    int32_t count;    /* number of tensors; 0 where there are none, as of a barrier or a join */
-    int32_t grouped;  /* not 0: a group, even of one */
+    const char *name; /* any text, also ""; together with the operation's name shorter than 1024 bytes. While
+                         a name is in flight on a rank, the same operation under it is
+                         HVD_DUPLICATE_NAME, and another operation (a group is another one) waits for it.
+                         Ranks whose operations under a name differ get HVD_MISMATCH. NULL: the engine
+                         numbers the request, so ranks must submit in the same order; its names never
+                         equal yours. Barriers have numbers of their own */
+    int32_t count;    /* number of tensors; 0 for an operation without any, such as a barrier or a join */
+    int32_t grouped;  /* not 0: a group, even of one tensor */
     const hvd_tensor *inputs;  /* [count] */
-    const hvd_tensor *outputs; /* [count], same types and shapes; NULL: in place. Of allgather, alltoall and
-                                  reducescatter the first extent is the result's, else HVD_MISMATCH on this
-                                  rank alone, whose output stays as it was; NULL: the engine allocates, see
-                                  hvd_output. Output and input may be the same memory where both have this
-                                  rank's rows, and there only */
+    const hvd_tensor *outputs; /* [count], same types and shapes; NULL: in place. For allgather, alltoall and
+                                  reducescatter the first extent must be the result's, otherwise this rank
+                                  alone gets HVD_MISMATCH and its output stays unchanged; NULL: the engine
+                                  allocates, see hvd_output. Output and input may overlap only in the rows of
+                                  this rank, at the place that these have in both */
     hvd_reduction reduction;   /* allreduce, reducescatter */
-    const double *prescale; /* where it reduces: inputs are multiplied by it first, and rounded to their type;
-                               NULL: they are not. The same on all ranks; not for bool */
-    const double *postscale; /* where it reduces: the result is multiplied by it; NULL: it is not. Any value
-                                of a factor counts, as IEEE 754 has it: 0 makes zeros, and NaN of infinities.
-                                Integers are multiplied in float64, truncated towards zero, and limited to
-                                their type; their factors must be finite */
-    int32_t root;            /* broadcast: the rank, of the job, that gives the data */
-    const int64_t *splits; /* alltoall, [size]: so many rows, one after the other, go to rank 0, 1, ...; rows
-                              beyond them go nowhere. NULL: the same number to all */
-    int32_t process_set;   /* 0: all ranks; else an id from hvd_process_set_add */
-    int32_t priority;      /* larger runs earlier among what is ready; the same on all ranks */
+    const double *prescale;    /* if the operation reduces: inputs are multiplied by it first, and rounded to
+                                  their type; NULL: they are not. The same on all ranks; not for bool */
+    const double *postscale;   /* if the operation reduces: the result is multiplied by it; NULL: it is not.
+                                  Every value of a factor is applied as in IEEE 754: 0 makes zeros, and NaN of
+                                  infinities. Integers are multiplied in float64, truncated towards zero, and
+                                  limited to their type; their factors must be finite */
+    int32_t root;              /* broadcast: the rank, numbered in the job, whose data are sent */
+    const int64_t *splits; /* alltoall, [size]: that many consecutive rows are sent to rank 0, 1, ...; rows
+                              beyond them are not sent. NULL: the same number to each rank */
+    int32_t process_set;   /* 0: all ranks; otherwise an id from hvd_process_set_add */
+    int32_t priority;      /* among ready requests the larger runs earlier; the same on all ranks */
     void *stream;          /* the caller's, of the device of all tensors; NULL: its default one */
     int32_t waits;    /* not 0: the caller calls hvd_wait or hvd_help next, so no thread is woken for it */
     hvd_done_fn done; /* may be NULL */
     void *done_argument;
-    const int32_t *ranks; /* HVD_ADD_PROCESS_SET: the members; else NULL */
+    const int32_t *ranks; /* HVD_ADD_PROCESS_SET: the members; otherwise NULL */
     int32_t rank_count;
-    int32_t generated;    /* not 0: `name` was made by a binding, whose user gave none: it never meets a name
-                             that a user gave. It must not be one that the engine counts ("noname.1") */
-    void *const *streams; /* in place of `stream` where the tensors' streams or devices differ: one for each
+    int32_t generated;    /* not 0: `name` was made by a binding whose user gave none: it never equals a name
+                             that a user gave. It must not look like a number of the engine ("noname.1") */
+    void *const *streams; /* instead of `stream` if the tensors' streams or devices differ: one for each
                              input, then one for each output in `outputs`; NULL: the default one of that
                              tensor's device */
 } hvd_request;
@@ -223,8 +227,8 @@ typedef struct hvd_config hvd_config;
 typedef struct hvd_context hvd_context;
 typedef struct hvd_handle hvd_handle;
 
-/* A set of settings, all at their defaults; NULL when memory is out. Free it after hvd_init. A config is
- * not thread-safe. docs/settings.md lists keys, ranges and defaults. */
+/* Creates a set of settings, all at their defaults; NULL when memory is out. Free it after hvd_init. A config
+ * is not thread-safe. docs/settings.md lists keys, ranges and defaults. */
 HVD_API hvd_config *hvd_config_create(void);
 HVD_API void hvd_config_free(hvd_config *config); /* NULL is fine */
 
@@ -232,20 +236,21 @@ HVD_API void hvd_config_free(hvd_config *config); /* NULL is fine */
  * out-of-range value: HVD_INVALID_ARGUMENT. */
 HVD_API hvd_code hvd_config_set(hvd_config *config, const char *key, const char *value, hvd_status *status);
 
-/* Takes every HOROVOD_* variable that is set. */
+/* Reads every HOROVOD_* variable that is set. */
 HVD_API hvd_code hvd_config_load_environment(hvd_config *config, hvd_status *status);
 
-/* hvd_init, hvd_process_set_add and hvd_process_set_remove call this about ten times a second while they wait
- * for others, from their caller's thread; not 0: they give up with HVD_INTERRUPTED. NULL: never. A rank that
- * gave up hvd_init and its peers must open the job's next epoch. One that gave up a process set has asked
- * for it nevertheless: its peers may go on, and wait for it where its part was still needed. `argument` has
- * to live as long as the context. */
+/* hvd_init, hvd_process_set_add and hvd_process_set_remove call this function about ten times a second while
+ * they wait for other ranks, in the thread of their caller. If it does not return 0 they stop waiting and
+ * return HVD_INTERRUPTED. NULL: never. After an interrupted hvd_init the rank and its peers must open the
+ * job's next epoch. An interrupted request for a process set has been sent nevertheless: the other ranks may
+ * continue, and wait for this rank where its part is still needed. `argument` must stay valid as long as the
+ * context. */
 typedef int (*hvd_interrupt_fn)(void *argument);
 HVD_API void hvd_config_set_interrupt(hvd_config *config, hvd_interrupt_fn ask, void *argument);
 
-/* The job's ranks are those of an MPI communicator, `comm` being the address of an MPI_Comm: all of its
- * processes call hvd_init, which exchanges the rest through it. It may be freed after hvd_init. NULL: none,
- * or MPI_COMM_WORLD where HOROVOD_CPU_OPERATIONS=mpi and nothing says where the rendezvous is. */
+/* Makes the processes of an MPI communicator the ranks of the job; `comm` is the address of an MPI_Comm. All
+ * of its processes call hvd_init, which exchanges everything else through it. It may be freed after hvd_init.
+ * NULL: no communicator, or MPI_COMM_WORLD if HOROVOD_CPU_OPERATIONS=mpi and no rendezvous is given. */
 HVD_API void hvd_config_set_mpi_comm(hvd_config *config, const void *comm);
 
 /* Joins the job and blocks until all ranks have done so, at most `start_timeout_seconds`. config NULL:
@@ -262,12 +267,13 @@ typedef struct hvd_placement {
     int32_t rank, size;             /* in the job */
     int32_t local_rank, local_size; /* among the ranks of this host */
     int32_t cross_rank, cross_size; /* among the ranks with this local rank on all hosts */
-    int32_t homogeneous;            /* 1: every host has the same number of ranks, else 0 */
+    int32_t homogeneous;            /* 1: every host has the same number of ranks; otherwise 0 */
 } hvd_placement;
 
 HVD_API hvd_placement hvd_get_placement(const hvd_context *context);
 
-/* HVD_OK while operations can be submitted; else the first cause why not (a lost peer, a rank that left). */
+/* Returns HVD_OK while operations can be submitted; otherwise the first cause (a lost peer, a rank that
+ * left). */
 HVD_API hvd_code hvd_health(const hvd_context *context, hvd_status *status);
 
 /* ---- faults -------------------------------------------------------------------------------------- */
@@ -305,20 +311,21 @@ HVD_API hvd_code hvd_read_fault(const void *value, size_t length, hvd_fault *fau
 HVD_API hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle **handle,
                             hvd_status *status);
 
-/* Submits, waits, and hands out the results in outputs[count] where they are the engine's (two for alltoall,
- * see hvd_output; those in request->outputs are left out); outputs may be NULL for the other operations. The
- * calling thread does the work itself, which is the fastest way for one operation at a time. */
+/* Submits, waits, and returns in outputs[count] the results that the engine has allocated (two for alltoall,
+ * see hvd_output; results in request->outputs are left out). `outputs` may be NULL for operations without
+ * such results. The calling thread does the work itself, which is the fastest way for one operation at a
+ * time. */
 HVD_API hvd_code hvd_run(hvd_context *context, const hvd_request *request, hvd_tensor *outputs,
                          hvd_status *status);
 
-/* Waits until the operation is done, at most `seconds` (negative: for ever), and returns its outcome, or
+/* Waits until the operation is done, at most `seconds` (negative: forever), and returns its outcome, or
  * HVD_IN_PROGRESS. May be called any number of times. The calling thread helps to make progress; with MPI's
  * collectives (HOROVOD_CPU_OPERATIONS=mpi) it may return later by the time of one of them. */
 HVD_API hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status);
 
 /* For a thread that must not wait, after a submission with `waits`: makes progress until the operation is
- * done, at most `seconds`, or returns at once where another thread makes progress. `done` functions of other
- * operations may run here, too. */
+ * done, at most `seconds`, or returns at once if another thread makes progress. `done` functions of other
+ * operations may also run here. */
 HVD_API void hvd_help(hvd_handle *handle, double seconds);
 
 /* Sets `done` of an operation whose request had none: it is called once when the operation is done; at once,
@@ -343,21 +350,21 @@ HVD_API hvd_code hvd_joined_last(hvd_handle *handle, int32_t *rank, hvd_status *
  * fine. */
 HVD_API void hvd_free(void *data);
 
-/* Gives the handle back. An operation in flight goes on; its tensors must stay valid until it is done.
- * NULL is fine. */
+/* Releases the handle. An operation in flight continues; its tensors must stay valid until it is done. NULL
+ * is fine. */
 HVD_API void hvd_release(hvd_handle *handle);
 
 /* ---- shared memory -------------------------------------------------------------------------------- */
 
-/* Memory for tensors that the other ranks of this host read in place, which saves a copy of what is sent; all
- * operations take it as they take any other memory, with any context, and copy where peers can't see it. It
- * starts with zeros at the beginning of a page, and belongs to the process until it is freed or the process
- * ends, however that ends. Each call makes a file descriptor and a mapping in each such rank: ask for one
- * large area rather than for many. HVD_SYSTEM: there is not so much memory. What a child of fork() does with
- * it stays its own; the child must not rely on what it finds there. */
+/* Allocates memory for tensors that the other ranks of this host read in place, which saves a copy of the
+ * bytes that are sent. All operations of any context accept it like other memory, and copy it if a peer
+ * cannot map it. It is zeroed, starts at a page boundary, and belongs to the process until it is freed or the
+ * process ends, in whatever way. Each call makes a file descriptor, and a mapping in each such rank: ask for
+ * one large area rather than for many. HVD_SYSTEM: there is not that much memory. Writes of a child of fork()
+ * are private; the child must not rely on the contents that it finds. */
 HVD_API hvd_code hvd_shared_alloc(size_t bytes, void **memory, hvd_status *status);
 
-/* No operation may be using it any more. Other ranks let go of it when they next wake. NULL is fine. */
+/* No operation may still use it. Other ranks unmap it when they next wake. NULL is fine. */
 HVD_API void hvd_shared_free(void *memory);
 
 /* ---- process sets --------------------------------------------------------------------------------- */
@@ -366,14 +373,14 @@ HVD_API void hvd_shared_free(void *memory);
  * own: operations of different sets never wait for each other. A request names its set by id. */
 
 /* Makes a set of these ranks of the job, each once, in any order; in the set they are ordered ascending.
- * Every rank of the job calls it, members and others, with the same ranks and in the same order among such
- * calls. Blocks until the members are connected. Ids count up and are never used again. */
+ * Every rank of the job calls it, members and others, with the same ranks and in the same order relative to
+ * other such calls. Blocks until the members are connected. Ids count up and are never used again. */
 HVD_API hvd_code hvd_process_set_add(hvd_context *context, const int32_t *ranks, int32_t count, int32_t *id,
                                      hvd_status *status);
 
-/* As hvd_process_set_add, called by the members alone, who have agreed on the id by other means: any from
- * HVD_OPENED_SETS on that no set of the job had before. Other ranks never know of the set. HVD_PEER_LOST, for
- * the whole job, if one of them does not come through it. */
+/* As hvd_process_set_add, but called only by the members, which have agreed on the id by other means: any id
+ * from HVD_OPENED_SETS on that no set of the job had before. Other ranks never know the set. HVD_PEER_LOST,
+ * for the whole job, if a member does not call it in time. */
 #define HVD_OPENED_SETS (1 << 20)
 HVD_API hvd_code hvd_process_set_open(hvd_context *context, int32_t id, const int32_t *ranks, int32_t count,
                                       hvd_status *status);
@@ -391,7 +398,7 @@ HVD_API int32_t hvd_process_set_ranks(hvd_context *context, int32_t id, int32_t 
 
 /* ---- counters ------------------------------------------------------------------------------------- */
 
-/* What this rank has done since hvd_init, of one operation of one process set. */
+/* Counts of this rank since hvd_init, for one operation of one process set. */
 typedef struct hvd_counters {
     int32_t process_set;
     hvd_operation operation;
