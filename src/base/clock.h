@@ -1,4 +1,5 @@
-/* clock.h - monotonic time in nanoseconds, and long waits that the caller may interrupt. */
+/* clock.h - monotonic time in nanoseconds, and long waits that the caller may interrupt. Any thread; a struct
+ * belongs to one thread at a time. */
 #ifndef HVD_BASE_CLOCK_H
 #define HVD_BASE_CLOCK_H
 

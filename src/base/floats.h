@@ -1,6 +1,7 @@
-/* floats.h - the floating-point mode in which the engine computes, whatever the thread's is: frameworks let
- * threads of theirs, and those that these start, take subnormal numbers for zeros. Ranks that compute the
- * same would get different bits. */
+/* floats.h - the floating-point mode in which the engine computes, whatever the mode of the calling thread
+ * is. Frameworks let their threads treat subnormal numbers as zeros; without one mode, ranks that compute the
+ * same would get different bits. Any thread; floats_begin and floats_end are called in pairs by the same
+ * thread. */
 #ifndef HVD_BASE_FLOATS_H
 #define HVD_BASE_FLOATS_H
 
@@ -12,7 +13,7 @@
 #define FLOATS_IEEE  0x1f80U /* round to nearest, subnormal numbers count, no traps */
 #define FLOATS_FLAGS 0x003fU /* exceptions that have happened */
 
-/* From here to floats_end; returns the thread's own mode. */
+/* Sets the engine's mode until floats_end; returns the mode of the thread, for floats_end. */
 static inline uint64_t floats_begin(void)
 {
     unsigned own = _mm_getcsr();

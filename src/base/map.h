@@ -1,8 +1,9 @@
-/* map.h - a hash table from byte strings to pointers: open addressing, linear probing, no lock.
+/* map.h - a hash table from byte strings to pointers: open addressing, linear probing, no lock; one thread at
+ * a time per map.
  *
- * Zeroed memory is a valid empty map. Keys are not copied: each value holds its own key, at the same place in
- * all values of a map, and stays put while it is in the map. An entry costs 16 bytes, 18 to 37 with the free
- * ones while the map grows. */
+ * Zeroed memory is a valid empty map. Keys are not copied: each value holds its own key, at the same offset
+ * in all values of a map, and must not move while it is in the map. An entry takes 16 bytes; with the free
+ * ones 18 to 37, while the map grows. */
 #ifndef HVD_BASE_MAP_H
 #define HVD_BASE_MAP_H
 

@@ -1,5 +1,5 @@
-/* misspelt.h - finds what is spelt almost like something known: variables of the environment, options. No
- * state. */
+/* misspelt.h - finds names that are spelt almost like a known one: variables of the environment, options. No
+ * state; any thread. */
 #ifndef HVD_BASE_MISSPELT_H
 #define HVD_BASE_MISSPELT_H
 

@@ -1,9 +1,12 @@
-/* pool.h - allocators for what many requests at once need for a moment, and malloc would keep forever.
+/* pool.h - allocators for memory that many simultaneous requests need for a short time, and that malloc would
+ * not return to the system.
  *
- * Pages: arrays. From PAGES_LEAST on they are pages of their own, which go back to the system at once; below
- * they are malloc's. Any thread.
- * Pool: small blocks. Those of one size share chunks of pages; an empty chunk goes back to the system, but
- * for its first part, since mapping pages takes time. No lock. */
+ * pages_take: arrays. From PAGES_LEAST bytes on they are pages of their own, which are returned to the system
+ * at once; smaller ones are malloc's. Any thread.
+ *
+ * struct pool: small blocks. Blocks of one size share chunks of pages. An empty chunk is returned to the
+ * system except for its first part, since mapping pages takes time. No lock: one thread at a time per pool.
+ */
 #ifndef HVD_BASE_POOL_H
 #define HVD_BASE_POOL_H
 
@@ -13,7 +16,7 @@
 
 void *pages_take(size_t bytes);              /* not zeroed; NULL when memory is out */
 void pages_give(void *memory, size_t bytes); /* as many as were taken; NULL is fine */
-/* As realloc: NULL when memory is out, and all is as before. */
+/* As realloc: NULL when memory is out, and the old memory is unchanged. */
 void *pages_resize(void *memory, size_t bytes, size_t wanted);
 
 #define POOL_LARGEST ((size_t)1024) /* of the blocks; larger ones are malloc's */

@@ -1,4 +1,6 @@
-/* settings.h - every setting as a field, the table that describes them, and the locale of their texts. */
+/* settings.h - every setting as a field, the table that describes them, and the locale of their texts. The
+ * table is constant; a struct settings belongs to one thread until it is complete, and is constant
+ * afterwards. */
 #ifndef HVD_BASE_SETTINGS_H
 #define HVD_BASE_SETTINGS_H
 
@@ -37,7 +39,7 @@ enum {
 
 /* The values. Text fields are never NULL and belong to the struct: see settings_free. */
 struct settings {
-    bool given[SETTINGS_COUNT]; /* somebody has set it; else it is the default */
+    bool given[SETTINGS_COUNT]; /* it was set; otherwise the field has the default */
     bool from_environment;      /* settings_load_environment was called */
 #define SETTING(field, kind, initial, minimum, maximum, environment, flag, unit, config_key, help)           \
     SETTINGS_TYPE_##kind field;
@@ -61,14 +63,14 @@ hvd_code settings_copy(struct settings *to, const struct settings *from, hvd_sta
 hvd_code settings_set(struct settings *settings, const struct setting *setting, const char *value,
                       const char *source, hvd_status *status);
 
-/* The "C" locale, whatever the program has chosen: elsewhere numbers may have a comma, and "info" may not be
- * "INFO" in small letters. */
+/* The "C" locale, whatever the program has chosen: in other locales numbers may have a decimal comma, and
+ * lower case may map letters differently ("INFO" to "info"). */
 static inline locale_t c_locale(void)
 {
     return newlocale(LC_ALL_MASK, "C", NULL); /* the library's own constant: nothing to free */
 }
 
-/* The starter's numbers of a place on a host hold for the rank that it knows. */
+/* Sets rank and size, and drops local and cross numbers, which a starter has given for its own rank. */
 static inline void settings_place(struct settings *settings, int64_t rank, int64_t size)
 {
     settings->rank = rank;
@@ -81,7 +83,8 @@ static inline bool setting_is_given(const struct settings *settings, const struc
     return settings->given[setting - setting_table];
 }
 
-/* Of the time after which a stall ends the job: the silent peer that caused it is named before. */
+/* The share of the stall shutdown time after which a peer counts as silent, so that it is named before the
+ * stall ends the job. */
 #define SILENCE_SHARE_OF_STALL 0.75
 
 /* How long a peer may be silent, in seconds; 0: forever. */
@@ -92,7 +95,7 @@ static inline double settings_silence_limit(const struct settings *settings)
     return limit == 0 || (end > 0 && end < limit) ? end : limit;
 }
 
-/* Takes every variable that is set and not empty. Variables of others are read by starters.c only. */
+/* Reads every variable that is set and not empty. Only starters.c reads variables of other programs. */
 hvd_code settings_load_environment(struct settings *settings, hvd_status *status);
 
 /* Checks a flag's or config file's value, and turns it into the environment's: multiplied by the unit. */

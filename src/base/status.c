@@ -224,7 +224,7 @@ static void append_time(char *line, size_t capacity)
     append_text(line, capacity, ".%06ld: ", now.tv_nsec / 1000);
 }
 
-/* "/any/build/folder/src/engine/init.c" -> "engine/init.c" */
+/* "/any/build/folder/src/engine/api.c" -> "engine/api.c" */
 static const char *short_path(const char *file)
 {
     const char *source = strstr(file, "src/");

@@ -1,4 +1,5 @@
-/* thread.h - threads of the engine's own, signals held off the calling thread, and what happens at a fork. */
+/* thread.h - starts threads of the engine, blocks signals in the calling thread, and runs handlers in a child
+ * of fork(). Any thread. */
 #ifndef HVD_BASE_THREAD_H
 #define HVD_BASE_THREAD_H
 

@@ -1,9 +1,10 @@
-/* topology.h - which rank is on which host, and all that follows from it: local and cross ranks, leaders, the
+/* topology.h - which rank is on which host, and what follows from it: local and cross ranks, leaders, the
  * order of ranks host by host. Ranks of a host need not be neighbours, and hosts may have different numbers
- * of ranks. Constant once made; any thread.
+ * of ranks. A topology is constant after it was made; any thread.
  *
  * Hosts are numbered in the order of their lowest ranks, so rank 0 is on host 0. A *place* numbers the ranks
- * host by host, ascending within each: where the ranks of a host are neighbours, place and rank are equal. */
+ * host by host, ascending within each host; if the ranks of every host are neighbours, place and rank are
+ * equal. */
 #ifndef HVD_BASE_TOPOLOGY_H
 #define HVD_BASE_TOPOLOGY_H
 
@@ -12,8 +13,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Which host this process is on, as text: `given` where it is not empty, else the system's identity, which is
- * one for all names of a host. */
+/* Writes the host of this process as text: `given` unless it is empty, otherwise the identity from the
+ * system, which is the same under all names of a host. */
 #define TOPOLOGY_HOST_LIMIT 96 /* with the NUL */
 void topology_own_host(const char *given, char *text, size_t capacity);
 
@@ -27,7 +28,7 @@ struct topology {
 
 /* labels: [size] by rank, not negative, equal for ranks of one host. A zeroed topology may be freed. */
 hvd_code topology_init(struct topology *topology, const int *labels, int size, hvd_status *status);
-/* Of some ranks: ranks[i] becomes rank i. */
+/* Makes the topology of some ranks: ranks[i] becomes rank i. */
 hvd_code topology_subset(struct topology *subset, const struct topology *topology, const int *ranks, int size,
                          hvd_status *status);
 void topology_free(struct topology *topology);
@@ -47,7 +48,7 @@ static inline bool topology_share_host(const struct topology *topology, int a, i
     return topology->host_of[a] == topology->host_of[b];
 }
 
-/* Among the ranks of its host. */
+/* The number of a rank among the ranks of its host. */
 static inline int topology_local_rank(const struct topology *topology, int rank)
 {
     return topology->place_of[rank] - topology->first[topology->host_of[rank]];
@@ -58,11 +59,12 @@ static inline int topology_local_size(const struct topology *topology, int rank)
     return topology_host_size(topology, topology->host_of[rank]);
 }
 
-/* Among the ranks with the same local rank, one on each host that has that many. */
+/* The number of a rank among the ranks with the same local rank, one on each host that has that many; and how
+ * many these are. */
 int topology_cross_rank(const struct topology *topology, int rank);
 int topology_cross_size(const struct topology *topology, int rank);
 
-/* Whether all hosts have the same number of ranks. */
+/* Returns true if all hosts have the same number of ranks. */
 bool topology_is_homogeneous(const struct topology *topology);
 
 #endif

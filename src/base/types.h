@@ -1,4 +1,5 @@
-/* types.h - names and sizes of element types, reductions and operations, expanded from the .def lists. */
+/* types.h - names and sizes of element types, reductions and operations, expanded from the .def lists.
+ * Constant tables; any thread. */
 #ifndef HVD_BASE_TYPES_H
 #define HVD_BASE_TYPES_H
 
@@ -17,7 +18,7 @@ enum family {
 };
 
 struct dtype {
-    const char *name; /* NULL: a number that means nothing */
+    const char *name; /* NULL: there is no type of this number */
     size_t size;
     enum family family;
 };
@@ -41,14 +42,14 @@ struct operation {
     const char *name;
     enum shape_rule shape;
     enum result result;
-    int results; /* that the engine makes for a tensor of the caller */
+    int results; /* number of tensors that the engine allocates for one of the caller */
     enum argument argument;
     uint32_t reductions; /* bits */
     enum batching batching;
     enum absence absence;
 };
 
-/* The largest hvd_operation and 1. */
+/* One more than the largest hvd_operation. */
 enum {
     OPERATION_NUMBERS = sizeof((char[]){
 #define OPERATION(name, ...) [HVD_##name] = 0,
@@ -90,17 +91,17 @@ static inline bool operation_changes_sets(hvd_operation operation)
     return operation_takes(operation, ARGUMENT_members) || operation_takes(operation, ARGUMENT_set);
 }
 
-/* Whether the reduction makes sense for this type, as reductions.def says. */
+/* Returns true if the reduction is defined for this type, as reductions.def says. */
 bool reduction_takes(hvd_reduction reduction, hvd_dtype dtype);
 
-/* HVD_INVALID_ARGUMENT when the type can't be reduced so, or can't be multiplied by the factors before and
- * after; the text says what it can. Both are known. */
+/* HVD_INVALID_ARGUMENT if the operation cannot reduce the type in this way, or the type cannot be multiplied
+ * by the factors before and after; the text says what is possible. Type and reduction must be known. */
 hvd_code types_check_reduction(hvd_operation operation, hvd_dtype dtype, hvd_reduction reduction,
                                const double factors[2], hvd_status *status);
 
 /* Product of the extents, or -1 when one is negative or the product of bytes overflows. */
 int64_t shape_elements(const int64_t *shape, int ndim, size_t element_size);
-/* Of a known type, where shape_elements was not -1. */
+/* The bytes of a tensor of a known type for which shape_elements does not return -1. */
 static inline size_t tensor_bytes(const hvd_tensor *tensor)
 {
     size_t bytes = dtype_table[tensor->dtype].size;
@@ -119,7 +120,8 @@ const char *shape_text(const int64_t *shape, int ndim, char *text, size_t capaci
 struct choice {
     uint8_t backend;        /* the row */
     uint8_t algorithm;      /* a number of that back end's own */
-    uint8_t piece_exponent; /* in pieces of 2^piece_exponent bytes, where it cuts */
+    uint8_t piece_exponent; /* the algorithm cuts the vector into pieces of 2^piece_exponent bytes, if it cuts
+                               it */
 };
 
 #endif

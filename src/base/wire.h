@@ -1,8 +1,9 @@
-/* wire.h - integers and strings to bytes and back; the only decoder of untrusted bytes.
+/* wire.h - encodes integers and strings as bytes and decodes them; the only decoder of untrusted bytes. No
+ * state; a reader or writer belongs to one thread at a time.
  *
- * Little-endian, as the machine must be; no padding. A reader never reads past its end: the first bad read
- * makes it fail for good, returns zeros, and makes wire_done() false. A writer grows as it needs; out of
- * memory makes it fail for good in the same way. */
+ * Little-endian, which the machine must be as well; no padding. A reader never reads past its end: after the
+ * first bad read it has failed, returns zeros, and wire_done() is false. A writer grows as needed; when
+ * memory is out it has failed in the same way. */
 #ifndef HVD_BASE_WIRE_H
 #define HVD_BASE_WIRE_H
 
@@ -20,7 +21,7 @@ struct wire_writer {
 void wire_writer_free(struct wire_writer *writer); /* zeroed memory is a valid empty writer */
 /* Makes room for `capacity` bytes in all; false when memory is out. */
 bool wire_reserve(struct wire_writer *writer, size_t capacity);
-/* Empties it; of its memory only what short messages need is kept. */
+/* Empties it, and keeps only as much memory as short messages need. */
 void wire_reset(struct wire_writer *writer);
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "integers are copied as they are");
@@ -45,7 +46,7 @@ struct wire_reader {
 };
 
 struct wire_reader wire_reader_of(const void *bytes, size_t length);
-/* Into the reader's bytes, or NULL. */
+/* Returns a pointer into the reader's bytes, or NULL. */
 static inline const uint8_t *wire_get_raw(struct wire_reader *reader, size_t length)
 {
     if (reader->failed || reader->length - reader->position < length) {
@@ -79,7 +80,7 @@ WIRE_NUMBER(u64, uint64_t)
 WIRE_NUMBER(f64, double)
 #undef WIRE_NUMBER
 
-/* Length and place of a blob of at most `limit` bytes; NULL on failure. */
+/* Returns the start of a blob of at most `limit` bytes, and its length; NULL on failure. */
 const uint8_t *wire_get_blob(struct wire_reader *reader, uint32_t limit, uint32_t *length);
 /* Copies a string of at most `capacity` - 1 bytes, without NULs inside, and terminates it. */
 bool wire_get_string(struct wire_reader *reader, char *text, size_t capacity);
