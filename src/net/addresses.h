@@ -15,14 +15,14 @@ struct addresses {
     char list[ADDRESSES_LIMIT][SOCKET_TEXT]; /* numeric, the best first */
 };
 
-/* The addresses of interfaces that are up, have a carrier, and are allowed by `interfaces`: names, subnets
- * ("10.1.0.0/16", "fd00::/8") and addresses, separated by commas, in the order of preference; what begins
- * with ^ is left out. A list that begins with ^ only leaves out. Without a list of what to take: all but
- * loopback, or loopback where there is nothing else. `preferred` (or "") comes first if the list does not
- * say otherwise. HVD_INVALID_ARGUMENT: none is left; the text lists what there is. */
+/* Finds the addresses of interfaces that are up, have a carrier, and are allowed by `interfaces`: names,
+ * subnets ("10.1.0.0/16", "fd00::/8") and addresses, separated by commas, in the order of preference. An
+ * entry that starts with ^ is excluded; a list of such entries only excludes. A list without other entries
+ * allows all addresses except loopback, or loopback if there is no other. `preferred` (or "") is first unless
+ * the list says otherwise. HVD_INVALID_ARGUMENT: none is left; the text lists the existing ones. */
 hvd_code addresses_find(const char *interfaces, const char *preferred, struct addresses *found,
                         hvd_status *status);
-/* Whether the list of interfaces is well formed. */
+/* Checks that the list of interfaces is well formed. */
 hvd_code addresses_check(const char *interfaces, hvd_status *status);
 /* As addresses_find, of a list as of getifaddrs. */
 hvd_code addresses_select(const struct ifaddrs *all, const char *interfaces, const char *preferred,
@@ -41,14 +41,16 @@ extern const struct addresses addresses_of_loopback;
 /* Whether all hosts in "host:port,[::1]:port" are localhost or a numeric loopback address. */
 bool addresses_are_loopback(const char *list);
 
-/* Adds what those names mean on this host as far as it is loopback, as the host's own name does by Debian's
- * default (127.0.1.1); for localhost at least 127.0.0.1. */
+/* Adds the loopback addresses of those names on this host: Debian gives the host's own name such an address
+ * by default (127.0.1.1). For localhost it adds at least 127.0.0.1. */
 void addresses_add_loopback(struct addresses *addresses, const char *list);
 
-/* What to listen at, for hvd_rendezvous_start: "[10.0.0.7],[fd00::7]:20000-20099"; ports may be "". */
+/* Writes the addresses to listen at, for hvd_rendezvous_start: "[10.0.0.7],[fd00::7]:20000-20099"; ports may
+ * be "". */
 void addresses_to_listen(const struct addresses *addresses, const char *ports, char text[ADDRESSES_TEXT]);
 
-/* Where others reach that, as for rendezvous_connect: first the host of `advertised`, unless that is "". */
+/* Writes the addresses by which others reach that listener, as for rendezvous_connect: first the host of
+ * `advertised`, unless that is "". */
 void addresses_to_connect(const struct addresses *addresses, const char *advertised, int port, char *text,
                           size_t capacity);
 
@@ -57,8 +59,8 @@ void addresses_text(const struct addresses *addresses, int port, char text[ADDRE
 
 /* A range "20000-20099", or one number; "": any, 0 to 0. */
 hvd_code ports_parse(const char *ports, int *first, int *last, hvd_status *status);
-/* The port of that range which belongs to a number, itself if it is one of them; without a range `otherwise`.
- */
+/* Returns the port of that range which belongs to a number: the number itself if it is in the range. Without
+ * a range returns `otherwise`. */
 int ports_pick(const char *ports, int64_t number, int otherwise);
 
 /* Listens at one port of all addresses (none: all interfaces): the first that is free in `ports`. fds[] gets

@@ -1,4 +1,5 @@
-/* admission.c - the ring of newcomers, the limits, and the accept loop. */
+/* admission.c - the ring of connections that have not authenticated, its limits, and the accept loop. One
+ * thread at a time, the owner's. */
 #include "net/admission.h"
 
 #include "base/platform.h"

@@ -1,15 +1,15 @@
-/* admission.h - takes connections from listeners, and bounds those that have not authenticated yet in number
- * and time, so that a flood or a stalled connection costs little and keeps no honest one out. What an
- * authenticated connection becomes is the owner's.
+/* admission.h - accepts connections from listeners, and bounds in number and time those that have not
+ * authenticated yet, so that a flood or a stalled connection costs little and no honest one is refused. The
+ * owner decides what becomes of an authenticated connection.
  *
- * A limit of connections at once, each for a limited time; one that is younger than the grace is not dropped
- * in favour of a newer one. Those that have sent no hello yet are dropped first, and their grace becomes
- * shorter with the number that waits in the kernel's queue, so that the newest waits for half a second,
- * however many came before it. An initiator that is dropped then tries again.
+ * At most UNAUTHENTICATED_LIMIT connections are open at once, each for a limited time. A connection younger
+ * than its grace is not dropped in favour of a newer one. Those that have sent no hello are dropped first,
+ * and their grace shrinks with the number of connections in the kernel's queue, so that the newest waits for
+ * about half a second, however many arrived before it. A dropped initiator tries again.
  *
  * While no connection can be accepted (at the limit, or without a descriptor) the listeners are masked in the
  * poller, until a connection leaves room or for a short time. One thread; lists change under atfork_lock, so
- * that a child of fork() finds them whole. */
+ * that a child of fork() finds them consistent. */
 #ifndef HVD_NET_ADMISSION_H
 #define HVD_NET_ADMISSION_H
 

@@ -1,4 +1,5 @@
-/* dial.c - the race over the addresses of one destination. */
+/* dial.c - tries the addresses of one destination side by side until one is proven. One thread at a time;
+ * nothing blocks except dial_run. */
 #include "net/dial.h"
 
 #include "base/platform.h"

@@ -64,7 +64,7 @@ int dial_index(const struct candidate *candidate);
 hvd_code dial_turn(struct dial *dial, hvd_status *status);
 /* Advances a candidate that the poller has reported. */
 hvd_code dial_advance(struct candidate *candidate, hvd_status *status);
-/* When dial_turn must be called though nothing is reported; CLOCK_NEVER: it need not. */
+/* When dial_turn must be called even if nothing is reported; CLOCK_NEVER: never. */
 int64_t dial_due(const struct dial *dial);
 
 /* Tries all again, from the first one on. Outcomes stay until they are replaced. */
@@ -76,9 +76,9 @@ void dial_end(struct dial *dial);
  * were tried. */
 void dial_append_outcomes(const struct dial *dial, char *text, size_t capacity);
 
-/* Runs the whole race: until one has won, all have failed, or `patience` has passed since the last one was
- * begun, or the deadline, both of which are HVD_PEER_LOST. HVD_INTERRUPTED: the wait was ended. The owner
- * calls dial_end. */
+/* Runs the whole race, until an address has won, all have failed, `patience` has passed since the last one
+ * was started, or the deadline has passed; the last two return HVD_PEER_LOST. HVD_INTERRUPTED: the interrupt
+ * ended the wait. The owner calls dial_end. */
 hvd_code dial_run(struct dial *dial, int64_t patience, int64_t deadline, const struct interrupt *interrupt,
                   hvd_status *status);
 

@@ -36,13 +36,13 @@ struct handshake_claim {
     uint32_t from, to; /* ranks */
     uint32_t channel;
     uint32_t mesh;  /* its number among those of the two ranks */
-    bool encrypted; /* must be what an acceptor of links expects; the rendezvous takes both */
+    bool encrypted; /* must equal the claim of an acceptor of links; the rendezvous accepts both */
 };
 
 enum handshake_stage { HANDSHAKE_HELLO, HANDSHAKE_REPLY, HANDSHAKE_PROOF, HANDSHAKE_DONE };
 
 struct handshake {
-    enum handshake_stage stage; /* the message that comes next, from either side */
+    enum handshake_stage stage; /* the next message, from either side */
     bool initiator;
     const char *secret;
     struct handshake_claim claim;
@@ -54,19 +54,20 @@ struct handshake {
     struct tls *tls; /* a caller that takes ownership sets this to NULL; see handshake_end */
 };
 
-/* `secret` is not copied. The acceptor's claim is what it expects; `from`, `channel` and `mesh` are
- * learned, and proven once the handshake is done. */
+/* `secret` is not copied. The acceptor's claim holds what it expects; `from`, `channel` and `mesh` are read
+ * from the hello, and are proven once the handshake is done. */
 hvd_code handshake_initiate(struct handshake *handshake, const char *secret,
                             const struct handshake_claim *claim, const char *who, hvd_status *status);
 void handshake_accept(struct handshake *handshake, const char *secret, const struct handshake_claim *expected,
                       const char *who);
 
-/* Goes on as far as the non-blocking `fd` allows. HVD_OK: both ends are proven. HVD_IN_PROGRESS: call again
- * after handshake_events. HVD_REFUSED: secret, version or claim differ, trying again is no use.
- * HVD_PEER_LOST: the connection ended. The caller takes `tls` of an encrypted connection. */
+/* Continues as far as the non-blocking `fd` allows. HVD_OK: both ends are proven. HVD_IN_PROGRESS: call again
+ * after handshake_events. HVD_REFUSED: secret, version or claim differ, so another attempt would fail as
+ * well. HVD_PEER_LOST: the connection ended. The caller takes ownership of `tls` of an encrypted connection.
+ */
 hvd_code handshake_advance(struct handshake *handshake, int fd, hvd_status *status);
 
-/* Of an acceptor: whether the hello has not come yet. */
+/* For an acceptor: returns true if the hello has not arrived yet. */
 static inline bool handshake_is_silent(const struct handshake *handshake)
 {
     return handshake->stage == HANDSHAKE_HELLO;

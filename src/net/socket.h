@@ -1,4 +1,5 @@
-/* socket.h - TCP sockets, all non-blocking and closed on exec, and their addresses as text. */
+/* socket.h - TCP sockets, all non-blocking and closed on exec, their addresses as text, and framed streams
+ * over them. Any thread; a stream or struct polled belongs to one thread at a time. */
 #ifndef HVD_NET_SOCKET_H
 #define HVD_NET_SOCKET_H
 
@@ -41,7 +42,7 @@ int socket_poll_timeout(int64_t deadline);
 /* False when the deadline passed first. */
 bool socket_wait(int fd, short events, int64_t deadline);
 
-void socket_close(int *fd); /* -1 is fine, and what it becomes */
+void socket_close(int *fd); /* sets it to -1; -1 is fine */
 
 /* A descriptor that a poller reports. */
 struct polled {
@@ -85,10 +86,10 @@ struct stream {
 enum stream_outcome {
     STREAM_DONE,
     STREAM_AGAIN,    /* to be called again after stream_events */
-    STREAM_ENDED,    /* the other end has closed it, all that it sent has come */
+    STREAM_ENDED,    /* the other end has closed it, and all that it sent was read */
     STREAM_FAILED,   /* errno says why */
     STREAM_TOO_LONG, /* the frame's length is beyond the limit; the header is consumed, nothing else */
-    STREAM_NO_MEMORY /* for what comes in; nothing is lost */
+    STREAM_NO_MEMORY /* for incoming bytes; nothing is lost */
 };
 
 void stream_free(struct stream *stream); /* zeroed memory is a valid empty stream */

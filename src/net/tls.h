@@ -1,8 +1,7 @@
 /* tls.h - TLS 1.3 (RFC 8446) over a connected socket, from OpenSSL 1.1.1 or later, which is loaded when it is
- * first needed. Both ends hold a pre-shared key, which authenticates them, and exchange ephemeral keys, so
- * that a pre-shared key that becomes known later opens no recorded connection. A certificate is never
- * accepted in its place. Nothing blocks. A connection
- * is one thread's at a time; tls_load: any thread. */
+ * first needed. Both ends hold a pre-shared key, which authenticates them, and exchange ephemeral keys, so a
+ * pre-shared key that leaks later opens no recorded connection. A certificate is never accepted instead.
+ * Nothing blocks. A connection belongs to one thread at a time; tls_load may be called by any thread. */
 #ifndef HVD_NET_TLS_H
 #define HVD_NET_TLS_H
 
