@@ -1,4 +1,5 @@
-/* connection.c - answers the questions of one client, and those that wait for what it stores. */
+/* connection.c - answers the requests of one client, and keeps those that wait for a key until it is stored.
+ * The server's thread only; nothing blocks. */
 #include "rendezvous/connection.h"
 
 #include "base/status.h"

@@ -27,9 +27,9 @@ struct connection {
 struct connection *connection_create(int fd, const char *secret);
 void connection_free(struct connection *connection, struct store *store);
 
-/* Continues until the socket has nothing left to read, no room to write, or the handshake ends, after which
- * it must be called again. Answers those that wait for what it stores. HVD_OK: alive; anything else: close
- * it, and where the text is not empty, say it. */
+/* Continues until the socket has nothing left to read or no room to write, or the handshake ends, after which
+ * it must be called again. Answers connections that wait for a key that this one stores. HVD_OK: the
+ * connection is alive; otherwise close it, and log the text unless it is empty. */
 hvd_code connection_advance(struct connection *connection, struct store *store, hvd_status *status);
 
 /* Puts a key of the starter of the job, whose epoch `number` begins if it is newer than the last one, and

@@ -1,4 +1,5 @@
-/* protocol.c - the bytes of questions and answers, both ways. */
+/* protocol.c - encodes and decodes the requests of clients and the server's answers. No state; any thread.
+ * Decoders check every bound. */
 #include "rendezvous/protocol.h"
 
 #include "net/socket.h"

@@ -1,4 +1,4 @@
-/* protocol.h - what a client and the server of the key-value store say to each other once the client is
+/* protocol.h - the messages between a client and the server of the key-value store, after the client is
  * authenticated: questions and their answers, in frames of a length and a body. A client has one question
  * open at a time; the next one cancels it. Decoders check every bound. No state; any thread. */
 #ifndef HVD_RENDEZVOUS_PROTOCOL_H

@@ -1,5 +1,5 @@
-/* server.h - what this process may ask the server of the key-value store that it runs; it is started, used
- * and stopped by the functions of horovod.h (hvd_rendezvous_start, ...). */
+/* server.h - what this process may ask the server of the key-value store that it runs. The functions of
+ * horovod.h (hvd_rendezvous_start, ...) start, use and stop it. Any thread. */
 #ifndef HVD_RENDEZVOUS_SERVER_H
 #define HVD_RENDEZVOUS_SERVER_H
 

@@ -1,4 +1,5 @@
-/* store.c - the maps of the key-value store, and what they may hold. */
+/* store.c - the maps of the key-value store, their limits, and the change from one epoch to the next. The
+ * server's thread only. */
 #include "rendezvous/store.h"
 
 #include <stdio.h>

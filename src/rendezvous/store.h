@@ -1,5 +1,5 @@
-/* store.h - the keys and values of the rendezvous, by job and epoch; bounded in number and bytes. A newer
- * epoch of a job takes the place of the older one, of which nothing stays. The server's thread only. */
+/* store.h - the keys and values of the rendezvous, by job and epoch, bounded in number and bytes. A newer
+ * epoch of a job replaces the older one and drops all its keys. The server's thread only. */
 #ifndef HVD_RENDEZVOUS_STORE_H
 #define HVD_RENDEZVOUS_STORE_H
 
