@@ -10,8 +10,8 @@
 /* Serves `text` at this port of these addresses (none: all) until munge_stop. One thread at a time. */
 hvd_code munge_serve(const struct addresses *own, int port, const char *text, hvd_status *status);
 void munge_stop(void); /* fine when nothing is served */
-/* What is served at "host:port" by a process of this user; all addresses of the host are tried side by side.
- * It ends early when interrupted. */
+/* Fetches the text that a process of this user serves at "host:port"; all addresses of the host are tried
+ * side by side. It ends early when interrupted. */
 hvd_code munge_fetch(const char *address, char text[PMI_VALUE_LIMIT], int64_t deadline,
                      const struct interrupt *interrupt, hvd_status *status);
 

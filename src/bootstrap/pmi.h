@@ -11,11 +11,11 @@
 
 #define PMI_VALUE_LIMIT 1024 /* with the NUL; no blanks or newlines */
 
-/* Hands the value of rank 0 (`text` there) to all ranks: each must call this once. */
+/* Sends the value of rank 0 (`text` there) to all ranks; each must call this once. */
 hvd_code pmi_broadcast(int fd, bool own, char text[PMI_VALUE_LIMIT], int64_t deadline,
                        const struct interrupt *interrupt, hvd_status *status);
-/* Before the process ends: without it, or before its answer, the process manager takes the end for a crash.
- * Fine when the MPI library has done so. */
+/* Called before the process ends; otherwise, or if the process ends before the answer, the process manager
+ * reports a crash. Fine when the MPI library has done so. */
 void pmi_finalize(int fd);
 
 #endif

@@ -1,4 +1,5 @@
-/* starters.c - one reader for each starter, and the table of them. */
+/* starters.c - one reader for each starter, and the table of them in the order in which they are asked. No
+ * state; any thread. */
 #include "bootstrap/starters.h"
 
 #include "base/settings.h"
