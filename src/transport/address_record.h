@@ -1,5 +1,5 @@
-/* address_record.h - what a rank publishes at the rendezvous so that its peers find it: its addresses for
- * each transport. The thread that opens a mesh; the accessors of a record: any thread. */
+/* address_record.h - the record that a rank publishes at the rendezvous so that its peers find it: its
+ * addresses for each transport. The thread that opens a mesh; the accessors of a record: any thread. */
 #ifndef HVD_TRANSPORT_ADDRESS_RECORD_H
 #define HVD_TRANSPORT_ADDRESS_RECORD_H
 
@@ -15,12 +15,13 @@ struct address_record {
 };
 
 void address_record_free(struct address_record *record);
-/* The index-th address of a row, in the order in which `mine` tries them: those that both have, which lead
- * to this host unless both are on it, come last. Up to the end of a line; NULL: there are fewer. */
+/* Returns the index-th address of a row, in the order in which `mine` tries them; it ends at the end of a
+ * line. NULL: there are fewer. Addresses that both hosts have (docker0, for example) lead to the own host;
+ * they come last unless both ranks are on it. */
 const char *address_record_get(const struct address_record *theirs, const struct address_record *mine,
                                int row, int index);
 const char *address_record_next(const char *address); /* the line behind it, or NULL */
-/* Whether the lines have the address, at any port. */
+/* Returns true if the lines have the address, with any port. */
 bool address_record_has_address(const char *lines, const char *address);
 
 void address_record_encode(struct wire_writer *writer, const struct address_record *record);
@@ -33,8 +34,8 @@ hvd_code address_record_publish(const struct mesh_config *config, const struct a
 hvd_code address_record_fetch(const struct mesh_config *config, int rank, int64_t deadline,
                               struct address_record *record, hvd_status *status);
 
-/* The records of ranks [first, first + ADDRESS_RECORD_TABLE) in one value: so n ranks need not fetch n * n.
- */
+/* Publishes the records of ranks [first, first + ADDRESS_RECORD_TABLE) as one value, so that n ranks need not
+ * fetch n * n records. */
 #define ADDRESS_RECORD_TABLE 32
 hvd_code address_record_publish_table(const struct mesh_config *config, int first,
                                       const struct address_record *records, hvd_status *status);
@@ -45,7 +46,7 @@ hvd_code address_record_fetch_table(const struct mesh_config *config, int first,
 
 /* Publishes why this rank can't open the mesh, so that its peers need not wait for it. */
 void address_record_fail(const struct mesh_config *config, const hvd_status *cause);
-/* HVD_SYSTEM, with its text: a peer has published such a cause. Otherwise HVD_OK. */
+/* Returns HVD_SYSTEM with the text of a cause that a peer has published; otherwise HVD_OK. */
 #define ADDRESS_RECORD_LOOK_INTERVAL (CLOCK_SECOND / 4)
 hvd_code address_record_failure(const struct mesh_config *config, hvd_status *status);
 

@@ -86,7 +86,7 @@ struct connector {
     struct watch watch;               /* of the hub's: for the poller */
     struct link_dial *dials;          /* what this rank dials */
     struct attempt *attempts;         /* accepted by this rank and claimed */
-    int64_t next;                     /* when it needs a turn though nothing arrives */
+    int64_t next;                     /* when it needs a turn even if nothing arrives */
     const struct mesh_config *config; /* while connector_run runs, otherwise NULL */
     int64_t next_heartbeat;        /* of connector_run: when to ask whether a peer has failed; 0: not yet */
     struct connector *next_listed; /* under the acceptor's lock */

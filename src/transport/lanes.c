@@ -1,4 +1,6 @@
-/* lanes.c - blocks over the lanes of a stream: which lane gets the next one, and which one carries it. */
+/* lanes.c - divides a stream into numbered blocks, gives each block to a lane, and puts received blocks into
+ * the order of their numbers. One thread at a time, the one that makes progress or opens the mesh; nothing
+ * blocks. */
 #include "transport/lanes.h"
 
 #include "base/platform.h"

@@ -59,23 +59,23 @@ ssize_t lanes_receive(struct lanes *lanes, const struct iovec *parts, int count)
 bool lanes_may_send(const struct lanes *lanes);
 bool lanes_may_receive(const struct lanes *lanes);
 
-/* Nothing more will come. */
+/* Returns true if nothing more will arrive. */
 bool lanes_ended(const struct lanes *lanes);
 
 /* An errno value of one of the sockets; 0: none has failed. */
 int lanes_error(const struct lanes *lanes);
 
-/* To be called now and then. The socket of a lane whose network path is broken: for `limit` calls in a row
- * the other host has acknowledged nothing, though it should have; -1: none. */
+/* To be called periodically. Returns the socket of a lane whose network path is broken: for `limit` calls in
+ * a row the other host has acknowledged nothing, though it should have; -1: none. */
 int lanes_find_broken(struct lanes *lanes, unsigned limit);
 
-/* Whether the other host has all that was sent. */
+/* Returns true if the other host has received all that was sent. */
 bool lanes_are_delivered(const struct lanes *lanes);
 
 /* A poller reports some of the sockets; POLLER_READ, ... */
 void lanes_ready(struct lanes *lanes, unsigned what);
 
-/* Closes all, in order, or only the descriptors. */
+/* Closes all sockets: with an orderly end, or (abandon, in a child of fork()) the descriptors only. */
 void lanes_close(struct lanes *lanes);
 void lanes_abandon(struct lanes *lanes);
 

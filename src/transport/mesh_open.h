@@ -7,8 +7,8 @@
 #include "transport/mesh.h"
 
 struct mesh_config {
-    struct mesh *hub; /* NULL: the mesh will be a hub itself; else it must be closed before the hub */
-    unsigned number;  /* of the mesh, equal on all its ranks, one of its own for each mesh of a hub */
+    struct mesh *hub; /* NULL: the mesh will be a hub itself; otherwise it must be closed before its hub */
+    unsigned number;  /* of the mesh: equal on all its ranks, different for each mesh of a hub */
     void *owner;      /* for mesh_find and mesh_next_resumed */
     const struct settings *settings; /* rank, size, job, secret, transport, ...; a hub's must outlive it */
     struct rendezvous_client *rendezvous; /* NULL when size is 1; used during mesh_open only */
@@ -18,7 +18,7 @@ struct mesh_config {
     const int *neighbours; /* those to connect to at once, ascending; the relation is symmetric. NULL: all */
     int neighbour_count;
     int channels;        /* links per peer */
-    int striped_channel; /* of long messages: striped where there are several network paths; 0: none is */
+    int striped_channel; /* channel of long messages, striped if there are several network paths; 0: none */
     int64_t deadline;
     const struct interrupt *interrupt; /* NULL: never */
 };
@@ -30,7 +30,7 @@ struct mesh_config {
  * any thread; then call mesh_attach (not needed for a hub). */
 hvd_code mesh_open(const struct mesh_config *config, struct mesh **mesh, hvd_status *status);
 
-/* For a rank that can't open the mesh at all: its peers need not wait for it. */
+/* Reports that this rank cannot open the mesh at all, so that its peers need not wait for it. */
 void mesh_open_failed(const struct mesh_config *config, const hvd_status *cause);
 
 #endif

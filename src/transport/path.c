@@ -1,4 +1,5 @@
-/* path.c - measures what copies cost, and chooses the path that costs least. */
+/* path.c - measures the cost of copies and chooses the cheapest path for the next bytes. Under the progress
+ * lock. */
 #include "transport/path.h"
 
 #include "base/clock.h"

@@ -4,7 +4,7 @@
  *   ring         the writer copies into shared memory, the reader out of it
  *   nontemporal  the same, with stores that bypass the caches
  *   direct       the stream refers to the writer's memory, which the reader copies: process_vm_readv(2)
- *   shared       the stream refers to memory that the reader has mapped (shm.h) and reads in place
+ *   shared       the stream refers to memory that the reader has mapped (shm_memory.h) and reads in place
  *
  * An ordinary store first takes the cache line away from the core that read it last. Between cores that share
  * a cache this is cheap; between others it was measured to take 50 to 100 ns, one line after the other: 1
@@ -27,7 +27,7 @@ enum path_rule { PATH_AUTO, PATH_RING, PATH_NONTEMPORAL, PATH_DIRECT, PATH_RULES
 /* The rule of this name; false: there is none. */
 bool path_rule_find(const char *name, enum path_rule *rule);
 
-/* When the path not taken is tried again. Zeroed memory is valid: at once. */
+/* When the path that is not in use is tried again. Zeroed memory is valid: at once. */
 struct path_trial {
     size_t until;    /* bytes */
     size_t interval; /* doubles while trials change nothing */
@@ -37,7 +37,8 @@ struct path_trial {
 
 enum store_way { STORE_CACHED, STORE_NONTEMPORAL, STORE_WAYS };
 
-/* How one writer stores what one reader reads, or has read. Zeroed memory is valid. */
+/* The kind of stores that one writer uses for bytes that one reader reads, or has read. Zeroed memory is
+ * valid. */
 struct stores {
     double cost[STORE_WAYS]; /* of a byte, in ticks of the processor's clock, smoothed; 0: unknown */
     enum store_way way;
@@ -48,8 +49,8 @@ struct stores {
 /* Like memcpy; a store with release order after it publishes the bytes. NULL: with ordinary stores. */
 void stores_copy(struct stores *stores, void *to, const void *from, size_t length);
 
-/* For code that computes what it stores: begin says which way this transfer goes, end learns from it. The
- * same stores for transfers of one kind only; NULL: ordinary ones. */
+/* For code that computes the bytes that it stores: begin returns which stores this transfer should use, end
+ * learns from its time. Use one struct stores for transfers of one kind only; NULL: ordinary stores. */
 struct store_transfer {
     enum store_way way;
     bool timed;
@@ -58,16 +59,16 @@ struct store_transfer {
 struct store_transfer stores_begin(struct stores *stores, size_t length);
 void stores_end(struct stores *stores, const struct store_transfer *transfer, size_t length);
 
-/* Records what a byte cost this way, and selects the better way. */
+/* Records the cost of a byte with these stores, and selects the better ones. */
 void stores_learn(struct stores *stores, enum store_way way, double cost);
 
 /* ---- ring or direct ----------------------------------------------------------------------------------- */
 
-#define PATH_SIZES 3 /* of jobs: whose bytes stay in a core's own cache, in a shared one, in memory */
+#define PATH_SIZES 3 /* of batches: their bytes fit a core's own cache, a shared one, or neither */
 
 int path_size(size_t batch_bytes);
 
-/* What the reader paid for its latest MiBs, where both see it. */
+/* The reader's cost of its latest MiBs, in memory that both sides see. */
 struct path_cost {
     _Atomic uint64_t ticks, bytes;
 };
@@ -77,7 +78,7 @@ struct path_costs {
 };
 
 uint64_t path_ticks(void);
-/* 0 ticks: bytes that the reader computed with where they lay. */
+/* Records a cost; 0 ticks: bytes that the reader used in place. */
 void path_learn(struct path_cost *cost, uint64_t ticks, size_t bytes);
 void path_copy(struct path_cost *cost, void *to, const void *from, size_t bytes); /* memcpy, and learns */
 
@@ -94,13 +95,14 @@ struct path {
 
 void path_begin(struct path *path, enum path_rule rule);
 
-/* Whether memory that the reader has mapped should be read in place. */
+/* Returns true if memory that the reader has mapped should be read in place. */
 bool path_shares(const struct path *path, size_t batch_bytes);
 
-/* How many of the next `length` bytes the reader should read directly; 0: the next piece goes through the
- * ring. */
+/* Returns how many of the next `length` bytes the reader should read directly; 0: the next piece is sent
+ * through the ring. */
 size_t path_direct_bytes(struct path *path, size_t batch_bytes, struct path_costs *read, size_t length);
-/* Counts bytes that were sent. The choice above does not: a writer repeats it while the ring is full. */
+/* Counts bytes that were sent. path_direct_bytes does not count, since a writer repeats it while the ring is
+ * full. */
 void path_sent(struct path *path, size_t batch_bytes, size_t bytes, bool direct);
 
 #endif

@@ -1,5 +1,5 @@
-/* peer.h - what the files of this folder share: a mesh and its peers. Under the progress lock, or in the
- * thread that opens the mesh. */
+/* peer.h - the structs that the files of this folder share: a mesh and its peers. Under the progress lock, or
+ * in the thread that opens the mesh. */
 #ifndef HVD_TRANSPORT_PEER_H
 #define HVD_TRANSPORT_PEER_H
 

@@ -1,11 +1,12 @@
-/* ring.h - a byte stream in shared memory from one writer to one reader, without locks.
+/* ring.h - a byte stream in shared memory from one writer to one reader, without locks. One thread at a time
+ * on each side.
  *
- * Head and tail count bytes and only grow; each is written by one side and is in cache lines of its own.
+ * Head and tail count bytes and only grow; each is written by one side and has cache lines of its own.
  * Whatever the other side writes there, no access leaves the ring. Messages start at multiples of
  * RING_ALIGNMENT, so elements of 1, 2, 4, 8 or 16 bytes never cross the ring's end.
  *
- * Some bytes of the stream may be elsewhere: then a slot says where, and the ring's own bytes at these
- * positions mean nothing. A slot is free again once its bytes were read. */
+ * Some bytes of the stream may be in other memory: then a slot holds their address, and the ring's own bytes
+ * at these positions have no meaning. A slot is free again once its bytes were read. */
 #ifndef HVD_TRANSPORT_RING_H
 #define HVD_TRANSPORT_RING_H
 
@@ -29,7 +30,7 @@ struct ring_reference {
     uint64_t arena, offset, length;
 };
 
-/* Whether the reader can read the writer's memory directly (shm.h). */
+/* Whether the reader can read the writer's memory directly (shm_memory.h). */
 enum ring_access { RING_ACCESS_UNKNOWN, RING_ACCESS_GRANTED, RING_ACCESS_DENIED };
 
 struct ring_slot {
@@ -67,9 +68,9 @@ static inline size_t ring_bytes(size_t size)
 
 /* The writer's. */
 size_t ring_room(struct ring *ring); /* reads the reader's progress */
-/* Copies as much as fits from one part, at most `length`, and shows it to the reader. */
+/* Copies as much of one part as fits, at most `length`, and publishes it to the reader. */
 size_t ring_write(struct ring *ring, const void *bytes, size_t length);
-/* Says that the stream's next bytes are there; false: no slot is free. */
+/* Puts a reference to the stream's next bytes into a slot; false: no slot is free. */
 bool ring_refer(struct ring *ring, const struct ring_reference *reference);
 void ring_end_write(struct ring *ring);
 
@@ -78,7 +79,7 @@ size_t ring_available(struct ring *ring); /* reads the writer's progress */
 bool ring_is_empty(const struct ring *ring);
 /* Returns true if the next bytes are elsewhere, and where. Once for each such piece, before ring_view. */
 bool ring_follow(struct ring *ring, struct ring_reference *reference);
-/* The next bytes in place, at most `limit`, up to the ring's end or to bytes that are elsewhere. */
+/* Returns the next bytes in place, at most `limit`, up to the end of the ring or to bytes in other memory. */
 size_t ring_view(struct ring *ring, const void **bytes, size_t limit);
 void ring_consume(struct ring *ring, size_t length);
 void ring_end_read(struct ring *ring);

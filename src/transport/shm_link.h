@@ -6,7 +6,7 @@
 #include "transport/peer.h"
 #include "transport/shm_memory.h"
 
-/* Of a mesh. */
+/* The state of this transport for one mesh. */
 struct shm_mesh {
     struct segment *segment; /* this rank's memory for its local peers, or NULL */
     size_t ring_bytes;       /* as in the setting */
@@ -19,7 +19,7 @@ struct shm_link {
     struct shm_peer *peer;
     struct ring out, in;
     const uint8_t *borrowed; /* the next bytes, in the peer's memory; NULL: it is not mapped here */
-    uint64_t address;        /* otherwise they are there, in the peer */
+    uint64_t address;        /* otherwise: their address in the peer's process */
     size_t borrowed_left;    /* 0: they are in the ring */
     size_t unusable;         /* bytes that the last view showed and that were too few to use */
     struct reserve reserve;  /* of `out` */

@@ -1,5 +1,6 @@
-/* shm_memory.h - shared memory of the ranks of one host: segments and what is reserved of them, the exchange
- * of descriptors, arenas, and memory that one rank reads where it is in the other. */
+/* shm_memory.h - shared memory of the ranks of one host: segments and the reservation of their pages, the
+ * exchange of descriptors, arenas, and memory of one rank that another reads in place. The comment of each
+ * section says which threads use it. */
 #ifndef HVD_TRANSPORT_SHM_MEMORY_H
 #define HVD_TRANSPORT_SHM_MEMORY_H
 
@@ -47,14 +48,16 @@ struct segment {
     bool reserved;    /* all its memory is there from the start */
 };
 
-/* So many bytes, the header's included; `advice`: what to try when they can't be had. */
+/* Allocates that many bytes, the header included. `advice`: what an error tells the user to try. */
 hvd_code segment_allocate(size_t bytes, bool reserved, const char *advice, struct segment **segment,
                           hvd_status *status);
-/* Room for `peers` local peers, rings of a size that suits `neighbours`; `wanted` bytes per ring of data, as
- * in the setting. The memory comes on demand where the system can do that: segment_reserve, shm.h. */
+/* Creates a segment with room for `peers` local peers, and rings of a size that suits `neighbours`; `wanted`:
+ * bytes per ring of data, as in the setting. Its memory is allocated on demand if the system can do that
+ * (segment_reserve). */
 hvd_code segment_create(int peers, int neighbours, int channels, size_t wanted, struct segment **segment,
                         hvd_status *status);
-/* Gets memory for the rings to a peer; not `whole`: what both sides read, and the control channel's. */
+/* Allocates the memory of the rings to a peer; unless `whole`, only what both sides read and the control
+ * channel's ring. */
 hvd_code segment_reserve(const struct segment *segment, int index, bool whole, hvd_status *status);
 void segment_release(struct segment *segment); /* NULL is fine */
 /* The descriptor is needed until the last peer has mapped the memory. */
@@ -68,8 +71,8 @@ struct ring segment_ring(const struct segment *segment, int index, int channel);
 /* An offer names the rings that are for a peer; the descriptor travels with it. */
 size_t segment_offer_bytes(int channels);
 void segment_offer(const struct segment *segment, int index, uint8_t *offer);
-/* Maps what a peer offers and returns its rings, which are incoming here. `fd` stays the caller's. NULL when
- * it can't be used. */
+/* Maps the segment that a peer offers, and returns its rings, which are incoming here. `fd` stays the
+ * caller's. NULL: it cannot be used. */
 struct segment *segment_accept(const uint8_t *offer, int fd, struct ring *rings, int channels);
 
 /* ---- reserve ---------------------------------------------------------------------------------------------
@@ -93,7 +96,7 @@ static inline bool reserve_is_used(const struct reserve *reserve)
     return reserve->missing != reserve->all;
 }
 
-/* Gives all memory back; false: the reader has not read everything, try again later. */
+/* Returns all memory to the system; false: the reader has not read everything, try again later. */
 bool reserve_return(struct reserve *reserve, struct ring *ring);
 
 /* ---- sharing ---------------------------------------------------------------------------------------------
@@ -107,7 +110,7 @@ bool reserve_return(struct reserve *reserve, struct ring *ring);
 struct sharing {
     struct stream stream; /* first, see read_with_fd */
     int channels;
-    int fd_out, fd_in; /* of the own segment, until it has gone; of the other's, once it has come */
+    int fd_out, fd_in; /* of the own segment, until it was sent; of the other's, once received */
     bool judged;       /* the verdict on the other's offer is on its way */
     struct segment *segment;
     struct ring *rings;
@@ -116,8 +119,8 @@ struct sharing {
 /* `own` may be NULL: then the outcome is no. NULL when memory is out. */
 struct sharing *sharing_create(const struct segment *own, int index, int channels);
 void sharing_free(struct sharing *sharing);
-/* HVD_IN_PROGRESS: call again after stream_events. HVD_OK: segment and rings are the other's.
- * HVD_UNSUPPORTED: one of the two can't. */
+/* Continues the exchange. HVD_IN_PROGRESS: call again after stream_events. HVD_OK: segment and rings are the
+ * other rank's. HVD_UNSUPPORTED: one of the two ranks cannot share memory. */
 hvd_code sharing_advance(struct sharing *sharing, int socket, hvd_status *status);
 
 /* ---- arena -----------------------------------------------------------------------------------------------
@@ -130,7 +133,7 @@ bool arena_find(const void *data, size_t length, struct ring_reference *referenc
 /* A copy of the descriptor of the oldest arena after `serial`, and its own serial; -1: there is none. */
 int arena_descriptor(uint64_t after, uint64_t *serial);
 
-/* What the head of a peer's arena says. 0: it is too small to be one. */
+/* Returns the serial number in the head of a peer's arena; 0: the mapping is too small to be an arena. */
 uint64_t arena_serial(const struct segment *segment);
 bool arena_is_freed(const struct segment *segment);
 

@@ -1,4 +1,5 @@
-/* tcp.c - links over TCP: a stream per peer and channel (lanes.h), written straight from the tensors. */
+/* tcp.c - the transport over TCP: a stream per peer and channel (lanes.h), sent straight from the tensors.
+ * Threads as in transport.h. */
 #include "base/platform.h"
 #include "base/status.h"
 #include "net/socket.h"

@@ -1,4 +1,5 @@
-/* transport.c - the table of transports, and what every link has. */
+/* transport.c - the table of transports, from transports.def, and the functions that work on every link.
+ * Threads as in transport.h. */
 #include "transport/transport.h"
 
 #include "transport/peer.h"

@@ -1,8 +1,8 @@
-/* transport.h - what moves bytes between two ranks: links, and the transports that set them up.
+/* transport.h - links, which move bytes between two ranks, and the transports that set them up.
  *
  * A link joins this rank and one peer on one channel: an ordered, reliable stream of bytes each way. Every
- * process set has links of its own: channel 0 carries the coordination, the others data (engine/comm.h). Both
- * ends know from the decisions of the coordinator which bytes come next, so data travel without headers, as
+ * process set has its own links: channel 0 carries the coordination, the others data (engine/comm.h). Both
+ * ends know from the decisions of the coordinator which bytes follow, so data travel without headers, as
  * messages whose length both sides know.
  *
  * Nothing here blocks except mesh_open, mesh_sleep and mesh_close. Links and the mesh are used by one thread
@@ -26,8 +26,8 @@ struct link;
  * Functions that return ssize_t return the bytes moved, 0 when nothing can move now, -1 when the link is
  * broken (the mesh then reports the peer as lost). */
 struct link_operations {
-    /* Takes bytes of the current outgoing message from the parts, in order. Where the peer views the message,
-     * every call but the last of a message brings whole elements. */
+    /* Sends bytes of the current outgoing message from the parts, in order. If the peer views the message,
+     * every call except the last of a message passes whole elements. */
     ssize_t (*send)(struct link *link, const struct iovec *parts, int count);
     /* The current outgoing message is complete. */
     void (*end_send)(struct link *link);
@@ -45,22 +45,22 @@ struct link_operations {
     bool (*is_empty)(const struct link *link);
     /* The current incoming message was received to its end. */
     void (*end_receive)(struct link *link);
-    /* Whether the peer has read all up to `lent`. NULL, as the next one, where nothing is ever lent. */
+    /* Returns true if the peer has read all bytes up to `lent`. NULL, as `revoke`, if the transport never
+     * lends memory. */
     bool (*taken)(struct link *link, uint64_t lent);
-    /* What is lent changes from now on: a peer that still reads it must not use it. The link is of no use
-     * then.
-     */
+    /* Revokes lent memory, which will now change: a peer that still reads it must discard what it has read.
+     * The link cannot be used afterwards. */
     void (*revoke)(struct link *link);
-    /* Whether the peer's host has all that was sent. NULL: always. */
+    /* Returns true if the peer's host has received all that was sent. NULL: always. */
     bool (*is_delivered)(const struct link *link);
-    /* For the mesh: is there what want_read and want_write ask for? Called after the mesh was armed, so
-     * what comes later wakes it. */
+    /* For the mesh: returns true if what want_read and want_write ask for is there. Called after the mesh was
+     * armed, so later news wake it. */
     bool (*news)(struct link *link);
     /* For the mesh: the descriptor that mesh_watch_link watches is ready (POLLER_READ, ...). */
     void (*ready)(struct link *link, unsigned what);
 };
 
-/* Of a descriptor in the hub's poller: called with what it is ready for (POLLER_READ, ...). */
+/* The watch of a descriptor in the hub's poller: called with what it is ready for (POLLER_READ, ...). */
 struct watch {
     void (*ready)(void *owner, unsigned what);
     void *owner;
@@ -77,8 +77,8 @@ struct link {
     bool want_write;        /* room to send */
     bool awaited;           /* it is in the mesh's list */
     bool lends;             /* set before send: the peer may read the parts later, in place */
-    uint64_t want_taken;    /* that the peer has come so far; 0: not wanted */
-    size_t batch_bytes;     /* set before send, receive and view: of the job that the bytes belong to */
+    uint64_t want_taken;    /* the position up to which the peer must have read; 0: not wanted */
+    size_t batch_bytes;     /* set before send, receive and view: the length of the batch that they serve */
     struct stores *storing; /* set by view: for storing what is computed from the bytes; or NULL */
     uint64_t lent;          /* the link's: where the last lent bytes end in the stream; 0: none */
     struct link *next_awaited;
@@ -169,10 +169,10 @@ struct transport {
     char (*process_state)(const struct peer *peer);
     /* See mesh_find_broken; `path` says between which addresses. */
     bool (*find_broken)(struct peer *peer, unsigned limit, char *path, size_t capacity);
-    /* Of a lost peer: whether nothing that it sent on channel 0 can come any more. NULL: all of it was there.
-     */
+    /* Returns true if nothing that a lost peer sent on channel 0 can still arrive. NULL: all of it has
+     * arrived. */
     bool (*is_drained)(const struct peer *peer);
-    /* Any thread: the core on which the peer last began to wait, -1: unknown; and this rank. */
+    /* Any thread: the core on which the peer last started to wait, -1: unknown; and the same of this rank. */
     int (*core)(const struct peer *peer);
     void (*set_core)(struct mesh *mesh, int core);
 
