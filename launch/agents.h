@@ -19,13 +19,13 @@ struct remote {
     struct host
         *host; /* in table->hosts; NULL: its ranks have gone to another entry, which is the same host */
     enum remote_state state;
-    pid_t pid;             /* of the process that calls it */
-    bool running;          /* the process */
-    int exit_code, signal; /* of it */
+    pid_t pid;             /* of the process (ssh or srun) that starts the agent */
+    bool running;          /* that process */
+    int exit_code, signal; /* of that process */
     struct frames frames;
     off_t function_sent;     /* bytes of --task's function */
     struct output errors;    /* stderr of the process, and of the agent */
-    struct wire_writer said; /* on it, not yet passed on */
+    struct wire_writer said; /* text of `errors` that has not been passed on */
     char identity[TOPOLOGY_HOST_LIMIT + 24];
     char launcher_address[SOCKET_TEXT], address[SOCKET_TEXT]; /* the two ends as its sshd sees them, or "" */
     char fault[FAULT_LIMIT];                                  /* "": none */

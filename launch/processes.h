@@ -21,7 +21,7 @@ struct agents;
 struct starter_ops;
 struct table;
 
-/* How far the end of a process has got. */
+/* The stages of ending a process. */
 enum step {
     STEP_NONE, /* runs */
     STEP_OWN,  /* may end by itself until the deadline */
@@ -108,7 +108,8 @@ struct process *table_add(struct table *table, int slot, const struct place *pla
 /* Serves the rendezvous at these addresses, and fills rendezvous_address. */
 hvd_code table_serve(struct table *table, const struct addresses *addresses, hvd_status *status);
 
-/* Takes every process at least to `step`, at once; each step after it follows grace_seconds later. */
+/* Brings every process at least to `step`, at once; each later step follows grace_seconds after the one
+ * before. */
 void table_end(struct table *table, enum step step);
 
 /* Returns true once all processes are gone and their output has been read, or is given up. */
