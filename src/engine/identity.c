@@ -166,7 +166,8 @@ static hvd_code look_up_assignment(struct hvd_context *context, bool planned, in
     TRY(code);
     if (planned && (assignment.rank != settings->rank || assignment.size != settings->size))
         return HVD_OK;
-    settings_place(settings, assignment.rank, assignment.size);
+    if (!planned) /* otherwise the local ranks of the variables are checked by placement_agree */
+        settings_place(settings, assignment.rank, assignment.size);
     return *assignment.host ? settings_set(settings, setting_by_key("host_id"), assignment.host,
                                            "the assignments of the epoch", status)
                             : HVD_OK;
