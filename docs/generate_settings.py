@@ -16,9 +16,9 @@ PAGE = ROOT / "docs" / "settings.md"
 
 HEAD = """# Settings
 
-Every setting is one row of `src/base/settings.def`; `docs/generate_settings.py` makes this page from the rows.
-[Running a job](running.md#settings) says how to give a value: an option wins over the file, the file over a variable.
-The key is the name for `hvd_config_set`.
+Every setting is one row of `src/base/settings.def`; `docs/generate_settings.py` makes this page from them.
+[Running a job](running.md#settings) says how to give a value: an option wins over the file, the file over a
+variable. The key is the name for `hvd_config_set`.
 """
 
 
