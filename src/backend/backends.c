@@ -1,4 +1,7 @@
-/* backends.c - see backend.h. */
+/* backends.c - the back ends of one process set: opens and closes rows, chooses a row for a batch, and starts
+ * collectives in the order of decisions. Opening and closing run in the thread that opens or closes the set,
+ * all other calls under the progress lock. A collective waits in `started` until its row may run it: alone if
+ * it is `apart`, and with a turn if the row needs one order over all sets. */
 #include "backend/backend.h"
 
 #include "backend/worker.h"
@@ -45,7 +48,7 @@ static hvd_code row_open(struct backends *backends, struct backend_row *row, con
 hvd_code backends_open(struct backends *backends, const struct backend *const *table,
                        const struct backend_opening *opening, hvd_status *status)
 {
-    int count = 1; /* the host's at least */
+    int count = 1; /* at least the row `host` */
     while (table[count])
         count++;
     *backends = (struct backends){.set = opening->set,
@@ -110,7 +113,7 @@ const char *backends_algorithm_name(const struct backends *backends, struct choi
 
 /* ---- order -------------------------------------------------------------------------------------------- */
 
-/* Whether the collective goes into a row that needs one order over all process sets. */
+/* Returns true if the collective's row needs one order over all process sets. */
 static bool needs_turn(const struct backends *backends, const struct collective *collective)
 {
     const struct backend_row *row = row_of(backends, collective->choice);
@@ -133,7 +136,7 @@ static bool rows_idle(const struct backends *backends)
     return idle;
 }
 
-/* Whether the next collective may go into its row. */
+/* Returns true if the next collective may start in its row. */
 static bool may_start(const struct backends *backends)
 {
     const struct collective *next = backends->started.head;
@@ -142,7 +145,7 @@ static bool may_start(const struct backends *backends)
     return !needs_turn(backends, next) || backends->turns.has(backends->turns.owner);
 }
 
-/* The number came from another process. */
+/* Refuses a row that this rank does not have; another process chose it. */
 static hvd_code refuse(const struct backends *backends, const struct collective *collective,
                        const struct backend_row *row, hvd_status *status)
 {
@@ -216,7 +219,7 @@ void backends_abort(struct backends *backends, const hvd_status *cause)
             worker_abort(row->worker, cause);
         else
             row->backend->abort(row->state, cause);
-        /* Once more, so that its links and its descriptor announce nothing any longer. */
+        /* progress runs once more, so that links and descriptor no longer announce anything. */
         row->progress = BACKEND_READY;
     }
     for (struct collective *collective; (collective = collective_queue_pop(&backends->started));)

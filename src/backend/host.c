@@ -1,5 +1,5 @@
-/* host.c - the back end `host`: the engine's own algorithms (coll/algorithms.def) over its own links, carried
- * out by the executor. It takes every batch. */
+/* host.c - the back end `host`: the engine's own algorithms (coll/algorithms.def) over its own links, run by
+ * the executor. It supports every batch. Threads and locks: see backend.h. */
 #include "backend/backend.h"
 
 #include "base/status.h"
@@ -28,7 +28,7 @@ static hvd_code host_open(const struct backend_opening *opening, void **state, i
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", opening->set);
     host->settings = opening->settings;
     host->topology = opening->topology;
-    if (opening->set == 0 && host->settings->rank == 0) { /* which chooses for all */
+    if (opening->set == 0 && host->settings->rank == 0) { /* rank 0 chooses for all ranks */
         char text[1024];
         algorithm_describe(host->topology, host->settings, text, sizeof text);
         log_debug(0, "algorithms for %d ranks on %d hosts: %s", host->topology->size, host->topology->hosts,

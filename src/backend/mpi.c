@@ -1,13 +1,13 @@
 /* mpi.c - the back end `mpi`: batches run as collectives of an MPI library, chosen by
- * HOROVOD_CPU_OPERATIONS=mpi. It takes all operations of host memory but Adasum, which MPI does not know, and
- * those of the deterministic mode, which adds in an order of its own.
+ * HOROVOD_CPU_OPERATIONS=mpi. It supports all operations of host memory except Adasum, which MPI does not
+ * have, and reductions of the deterministic mode, which has its own order of additions.
  *
- * MPI's collectives block, so a worker of the engine runs them. Those of one communicator that do not block
- * take twice as long in Open MPI. Each process set has a communicator; several sets need MPI_THREAD_MULTIPLE,
- * and may be under way in different orders on different ranks.
+ * MPI's collectives block, so a worker of the engine runs them (worker.h). The non-blocking ones take twice
+ * as long in Open MPI. Each process set has a communicator; several sets need MPI_THREAD_MULTIPLE, and may
+ * run in different orders on different ranks.
  *
  * A collective of MPI can't be cancelled. It works on the tensors themselves, so a process that is in one
- * when the job fails ends, as any MPI program does. */
+ * when the job fails must end, as any MPI program does. */
 #include "backend/mpi_library.h"
 
 #include "backend/backend.h"
@@ -20,26 +20,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tensors below SMALL are copied into a buffer of PACKED bytes, which one call then moves; larger ones move
- * from where they are. Bytes. */
+/* Tensors below SMALL bytes are copied into a buffer of PACKED bytes, which one call moves; larger ones are
+ * not copied. */
 #define SMALL  ((size_t)1 << 20)
 #define PACKED ((size_t)4 << 20)
-#define MOST   ((size_t)1 << 30) /* of one call: MPI counts by int */
+#define MOST   ((size_t)1 << 30) /* bytes of one call: MPI counts by int */
 
-#define TAGS 32768 /* that every MPI has */
+#define TAGS 32768 /* every MPI has at least this many */
 
 struct mpi {
     const struct mpi_abi *abi;
     mpi_handle comm;
     int rank;      /* of the job */
-    bool is_exact; /* the deterministic mode: not MPI's order of additions */
+    bool is_exact; /* the deterministic mode, which excludes MPI's order of additions */
     char *packed;
-    bool failed; /* the job: other ranks may be gone */
+    bool failed; /* the job has failed: other ranks may be gone */
 };
 
 /* ---- pieces of a vector ------------------------------------------------------------------------------- */
 
-/* What one call moves from `offset` on: part of a large span, or small spans to be packed. */
+/* Returns how many bytes one call moves from `offset` on: part of a large span, or small spans to be packed.
+ */
 static size_t piece_length(const struct vector *vector, size_t offset)
 {
     int span = vector_find(vector, offset);
@@ -52,7 +53,7 @@ static size_t piece_length(const struct vector *vector, size_t offset)
     return length;
 }
 
-/* NULL where it lies in several spans. */
+/* Returns the address of the bytes; NULL if they are in several spans. */
 static char *single_span(const struct vector *vector, size_t offset, size_t length)
 {
     struct iovec part;
@@ -147,7 +148,7 @@ static hvd_code run_broadcast(struct mpi *mpi, struct collective *collective, hv
     return code;
 }
 
-/* Numbers of rows, one after the other; false: MPI can't count them. */
+/* Fills in counts and offsets of rows in the order of ranks; returns false if MPI can't count them. */
 static bool lay_out(const uint64_t *rows, size_t stride, int size, uint64_t row_bytes, int *counts,
                     int *offsets)
 {
@@ -170,7 +171,7 @@ static hvd_code refuse_rows(const struct mpi *mpi, const struct collective *coll
                       mpi->rank, hvd_operation_name(collective->operation), INT_MAX);
 }
 
-/* MPI takes no buffers that overlap, and its own in-place forms from all ranks only. */
+/* Returns true if the buffers overlap: MPI refuses that, and its in-place forms must be used by all ranks. */
 static bool overlap(const char *a, size_t a_length, const char *b, size_t b_length)
 {
     return a < b + b_length && b < a + a_length;
@@ -211,7 +212,7 @@ static hvd_code gather_tensor(const struct mpi *mpi, const struct collective *co
         memcpy(copy, input->data, input->length);
     }
     const char *from = copy ? copy : input->data;
-    /* MPICH takes up to twice as long for rows that might differ. */
+    /* MPICH takes up to twice as long for rows that may differ. */
     bool even = all_equal(counts, collective->size) && input->length <= INT_MAX;
     int error = even ? mpi->abi->allgather(mpi->comm, from, output->data, (int)input->length)
                      : mpi->abi->allgather_rows(mpi->comm, from, counts[collective->rank], output->data,
@@ -238,10 +239,11 @@ static hvd_code run_allgather(struct mpi *mpi, struct collective *collective, hv
 }
 
 struct part {
-    uint64_t rows, is_even; /* is_even: the sender's parts for all ranks are alike */
+    uint64_t rows, is_even; /* is_even: the sender's parts for all ranks are equal */
 };
 
-/* *even: so are those of all ranks, which all of them find. parts: [2 size], room for it. */
+/* Exchanges numbers of rows; returns an MPI error. *even: the parts of all ranks are equal; all ranks find
+ * the same. parts: [2 size], scratch memory. */
 static int exchange_rows(const struct mpi *mpi, const struct collective *collective, struct part *parts,
                          uint64_t *rows, bool *even)
 {
@@ -261,7 +263,7 @@ static int exchange_rows(const struct mpi *mpi, const struct collective *collect
     return error;
 }
 
-/* counts: [4 size], room for it. */
+/* counts: [4 size], scratch memory. */
 static hvd_code move_parts(const struct mpi *mpi, const struct collective *collective, const uint64_t *rows,
                            bool even, int *counts, hvd_status *status)
 {
@@ -273,7 +275,7 @@ static hvd_code move_parts(const struct mpi *mpi, const struct collective *colle
     if (!lay_out(rows, 1, size, row_bytes, counts, offsets) ||
         !lay_out(collective->own_rows, 1, size, row_bytes, in_counts, in_offsets))
         return refuse_rows(mpi, collective, status);
-    /* MPICH takes up to 1.6 times as long for parts that might differ. */
+    /* MPICH takes up to 1.6 times as long for parts that may differ. */
     if (even && rows[0] * row_bytes <= INT_MAX)
         return check(mpi, mpi->abi->alltoall(mpi->comm, input, output, (int)(rows[0] * row_bytes)),
                      "MPI_Alltoall", status);
@@ -301,14 +303,14 @@ static hvd_code run_alltoall(struct mpi *mpi, struct collective *collective, hvd
     return code;
 }
 
-/* Where a vector has something at `offset`; NULL: it ends there. */
+/* Returns the address at `offset`; NULL if the vector ends there. */
 static char *address_at(const struct vector *vector, size_t offset)
 {
     return offset < vector->length ? single_span(vector, offset, 1) : NULL;
 }
 
-/* One tensor: its rows for rank 0, 1, ... lie one after the other, though a block has those of all tensors.
- */
+/* Reduces and scatters one tensor: its rows for rank 0, 1, ... are contiguous, although a block has the rows
+ * of all tensors. */
 static hvd_code scatter_tensor(struct mpi *mpi, struct collective *collective, int tensor, int *counts,
                                mpi_handle op, hvd_status *status)
 {
@@ -389,7 +391,8 @@ static void mpi_close(void *state)
     free(mpi);
 }
 
-/* Where HOROVOD_RANKS makes a job of some ranks it lists MPI's numbers; else they are the job's. */
+/* Returns MPI's number of a rank. HOROVOD_RANKS, if it makes a job of some ranks, lists MPI's numbers;
+ * otherwise they are equal. */
 static int rank_in_mpi(const struct settings *settings, int rank)
 {
     const char *list = settings->ranks;

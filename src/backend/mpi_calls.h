@@ -1,13 +1,14 @@
-/* mpi_calls.h - the functions of struct mpi_abi, compiled once for each binary interface. The including file
- * has declared the types MPI_Comm, MPI_Datatype, MPI_Op, MPI_Group, MPI_Errhandler and MPI_Request,
- * THREAD_MULTIPLE and IN_PLACE; it defines find_constants() and the table, MPI_ABI(name). */
+/* mpi_calls.h - the functions of struct mpi_abi, compiled once for each binary interface. Any thread, once
+ * `load` has filled in the tables. The including file has declared the types MPI_Comm, MPI_Datatype, MPI_Op,
+ * MPI_Group, MPI_Errhandler and MPI_Request, THREAD_MULTIPLE and IN_PLACE; it defines find_constants() and
+ * the table, MPI_ABI(name). */
 #include "backend/mpi_library.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* All that is used of MPI: FUNCTION(name, parameters). */
+/* All functions of MPI that are used: FUNCTION(name, parameters). */
 #define FUNCTIONS(FUNCTION)                                                                                  \
     FUNCTION(Initialized, (int *flag))                                                                       \
     FUNCTION(Finalized, (int *flag))                                                                         \
@@ -58,7 +59,7 @@ static struct constants {
     MPI_Datatype byte, types[MPI_TYPES];
 } constants;
 
-/* The including file's: NULL, or the symbol that is missing. */
+/* Defined by the including file; returns NULL, or the symbol that is missing. */
 static const char *find_constants(void *library, struct constants *found);
 
 static const char *load(void *library)
@@ -248,7 +249,7 @@ static int barrier_begin(mpi_handle comm, mpi_handle *request)
 static int test(mpi_handle *request, bool *done)
 {
     MPI_Request tested = (MPI_Request)*request;
-    max_align_t status[8]; /* an MPI_Status of any of them, which is 32 bytes at most */
+    max_align_t status[8]; /* room for any MPI_Status, at most 32 bytes */
     int completed = 0;
     int error = calls.Test(&tested, &completed, status);
     *request = (mpi_handle)tested;

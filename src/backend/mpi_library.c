@@ -1,4 +1,6 @@
-/* mpi_library.c - see mpi_library.h. Any thread. */
+/* mpi_library.c - finds, opens and initialises the process's MPI library, and keeps the communicator of the
+ * job's ranks. Any thread; `process.lock` protects opening. Once open, the table never changes, and the base
+ * communicator only while a job is joined. */
 #include "backend/mpi_library.h"
 
 #include "base/status.h"
@@ -16,8 +18,8 @@
 static struct {
     pthread_mutex_t lock;
     const struct mpi_abi *abi; /* NULL: not open */
-    char path[4096];           /* of the library */
-    mpi_handle base;           /* made by mpi_set_base, if any */
+    char path[4096];           /* path of the library */
+    mpi_handle base;           /* the communicator that mpi_set_base has made */
     bool has_base;
     pid_t initialiser; /* the process that has called MPI_Init_thread */
     atomic_bool skips_finalize;
@@ -52,7 +54,7 @@ static int find_loaded(struct dl_phdr_info *object, size_t bytes, void *argument
     return 1;
 }
 
-/* Other libraries of an MPI's own (components of Open MPI) look for its symbols among the global ones. */
+/* RTLD_GLOBAL: components of Open MPI search its symbols among the global ones. */
 static void *open_at(const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
@@ -61,7 +63,7 @@ static void *open_at(const char *path)
     return library;
 }
 
-/* Beside the first mpirun on the PATH: lib next to its bin. */
+/* Opens a library in `lib` next to the folder of the first mpirun on the PATH. */
 static void *open_beside_starter(const char *name)
 {
     char path[sizeof process.path];
@@ -112,7 +114,7 @@ static void *open_library(const struct settings *settings)
     return open_first(started_by_openmpi() ? openmpi : mpich);
 }
 
-/* Its name and version, which come first, and its path. */
+/* Writes the library's name, version and path. */
 static void describe(void *library, hvd_status *found)
 {
     char version[MPI_TEXT_LIMIT] = "";
@@ -225,7 +227,7 @@ hvd_code mpi_check(const struct mpi_abi *mpi, int error, int rank, const char *c
     return status_set(status, HVD_SYSTEM, "rank %d: %s of %s failed: %.300s", rank, call, process.path, text);
 }
 
-/* A process that another MPI has started would be alone. */
+/* Refuses a library that has not started this process, which would be alone in it. */
 static hvd_code check_starter(const struct settings *settings, const struct mpi_abi *abi, hvd_status *status)
 {
     const char *started = getenv(started_by_openmpi() ? "OMPI_COMM_WORLD_SIZE" : "PMI_SIZE");

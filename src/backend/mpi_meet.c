@@ -1,9 +1,9 @@
-/* mpi_meet.c - ranks that an MPI has started find each other through it: rank 0 serves the rendezvous, and
- * its address and the job's secret come by a broadcast. In the thread that calls hvd_init.
+/* mpi_meet.c - joins ranks that an MPI has started: rank 0 serves the rendezvous and broadcasts its address
+ * and the job's secret through MPI. Runs in the thread that calls hvd_init.
  *
- * All begin with a barrier that does not block, since a collective that has begun can't be cancelled: behind
- * it all ranks are there, and blocking calls end. The server stays for the life of the process: others may
- * still be on their way when rank 0 has left. */
+ * All ranks start with a non-blocking barrier, since a collective that has started can't be cancelled: after
+ * it all ranks are there, and blocking calls end. The server stays for the life of the process, since other
+ * ranks may still be connecting when rank 0 has left. */
 #include "backend/mpi_meet.h"
 
 #include "backend/mpi_library.h"
@@ -21,25 +21,25 @@
 #define SECRET_DIGITS 32
 #define JOB_LIMIT     256
 #define YIELDS        1000
-#define PAUSE         (CLOCK_SECOND / 5000) /* between two looks, after so many */
+#define PAUSE         (CLOCK_SECOND / 5000) /* poll interval after the first YIELDS polls */
 
-/* What each rank says first, in this layout for ever: what follows may change with the release. */
+/* The first message of each rank. Its layout never changes; later messages may change with the release. */
 #define MAGIC "horovod"
 struct header {
     char magic[8], release[48];
-    uint8_t length[8]; /* of what rank 0 broadcasts */
+    uint8_t length[8]; /* size of struct meeting */
 };
 
-/* What rank 0 broadcasts. */
+/* The message that rank 0 broadcasts. */
 struct meeting {
     char host[TOPOLOGY_HOST_LIMIT]; /* of rank 0 */
-    char address[ADDRESSES_TEXT];   /* "": there is none, see `text` */
+    char address[ADDRESSES_TEXT];   /* "": rank 0 has failed, see `text` */
     char secret[SECRET_DIGITS + 1];
-    char job[JOB_LIMIT]; /* another one each time: a server knows ranks by their numbers in a job */
+    char job[JOB_LIMIT]; /* a new name each time: a server identifies ranks by their numbers in a job */
     char text[sizeof((hvd_status){0}).text];
 };
 
-/* At loopback, and at all interfaces. */
+/* The servers of this process: [0] at all interfaces, [1] at loopback. */
 static struct {
     pthread_mutex_t lock;
     hvd_rendezvous *servers[2];
@@ -47,7 +47,7 @@ static struct {
     unsigned meetings;
 } served = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Of a call that has given up: a barrier that some rank has not come to. The next call goes on with it. */
+/* The barrier of a call that has given up, which some rank has not entered. The next call continues it. */
 static struct {
     pthread_mutex_t lock;
     bool open;
@@ -98,7 +98,7 @@ static hvd_code wait_for_all(const struct party *party, mpi_handle comm, int64_t
     bool again = take_unfinished(comm, &request), done = false;
     int error = again ? 0 : party->mpi->barrier_begin(comm, &request);
     int64_t next_ask = 0;
-    for (int looks = 0; !error && !done; looks++) {
+    for (int polls = 0; !error && !done; polls++) {
         int64_t now = clock_now();
         bool interrupted = now >= next_ask && interrupt_is_set(interrupt);
         next_ask = now >= next_ask ? now + INTERRUPT_INTERVAL : next_ask;
@@ -107,7 +107,7 @@ static hvd_code wait_for_all(const struct party *party, mpi_handle comm, int64_t
             break;
         if (interrupted || now >= deadline)
             return give_up(party, comm, request, interrupted, status);
-        if (looks < YIELDS)
+        if (polls < YIELDS)
             sched_yield();
         else
             nanosleep(&(struct timespec){0, PAUSE}, NULL);
@@ -160,7 +160,7 @@ static hvd_code broadcast(const struct party *party, struct meeting *meeting, hv
     return mpi_check(party->mpi, error, party->rank, "MPI_Bcast", status);
 }
 
-/* *together: whether all ranks are on the host of rank 0. */
+/* *together: all ranks are on the host of rank 0. */
 static hvd_code compare_hosts(const struct party *party, const struct settings *settings,
                               struct meeting *meeting, bool *together, hvd_status *status)
 {
@@ -195,7 +195,7 @@ static hvd_code start_server(const struct settings *settings, bool together, hvd
     return code;
 }
 
-/* Fine on failure, too: the others read why. */
+/* Starts the server; if that fails, the others read the reason in `text`. */
 static void serve(const struct settings *settings, struct meeting *meeting, bool together)
 {
     hvd_status status;

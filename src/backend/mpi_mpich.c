@@ -1,5 +1,5 @@
-/* mpi_mpich.c - the interface that MPICH 3.1 and later, Intel MPI, MVAPICH and Cray MPICH share: handles are
- * numbers. */
+/* mpi_mpich.c - the binary interface that MPICH 3.1 and later, Intel MPI, MVAPICH and Cray MPICH share:
+ * handles are numbers. Any thread, see mpi_calls.h. */
 #include "backend/mpi_library.h"
 
 typedef int MPI_Comm, MPI_Datatype, MPI_Op, MPI_Group, MPI_Errhandler, MPI_Request;

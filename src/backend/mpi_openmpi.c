@@ -1,5 +1,5 @@
-/* mpi_openmpi.c - Open MPI 3 and later, as far as it has its own interface: handles are pointers to objects
- * of the library, whose names begin with ompi_mpi_. */
+/* mpi_openmpi.c - the binary interface of Open MPI 3 and later: handles are pointers to objects of the
+ * library, whose names start with ompi_mpi_. Any thread, see mpi_calls.h. */
 #include "backend/mpi_library.h"
 
 #include <dlfcn.h>
@@ -16,8 +16,8 @@ enum { THREAD_MULTIPLE = 3 };
 
 #include "backend/mpi_calls.h"
 
-/* A program that is linked with the library may hold these objects itself (copy relocations): the library
- * uses the first of the global scope, whatever lies in its own memory. */
+/* A program that is linked with the library may have its own copies of these objects (copy relocations): the
+ * library uses the first of the global scope, whatever its own memory has. */
 static const char *find_constants(void *library, struct constants *found)
 {
     (void)library; /* opened with RTLD_GLOBAL */

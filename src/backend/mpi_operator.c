@@ -1,9 +1,10 @@
-/* mpi_operator.c - see mpi_operator.h.
+/* mpi_operator.c - makes the MPI_Op of each element type and reduction, from the engine's kernels if MPI's
+ * own one gives other results. Any thread; an MPI_Op is made once and kept for the life of the process.
  *
- * MPI_SUM adds integers and floats of 32 and 64 bits as the kernels do, and MPI implementations know it best.
- * All else (a NaN in a minimum, 16-bit floats, bool) is an MPI_Op over the kernels. So are sums of integers
- * of 8 and 16 bits: Open MPI 4's vector code does not let them wrap around, it stops at the limits of the
- * signed type. */
+ * MPI_SUM adds integers and floats of 32 and 64 bits as the kernels do, and is the fastest. All other
+ * reductions (a NaN in a minimum, 16-bit floats, bool) are an MPI_Op over the kernels. So are sums of
+ * integers of 8 and 16 bits: Open MPI 4's vector code saturates them at the limits of the signed type instead
+ * of wrapping around. */
 #include "backend/mpi_operator.h"
 
 #include "base/types.h"
@@ -53,7 +54,7 @@ static bool adds_as_mpi(hvd_dtype dtype)
 
 int mpi_operator_of(const struct mpi_abi *abi, hvd_dtype dtype, hvd_reduction reduction, mpi_handle *op)
 {
-    /* Of the process; two threads that make one at the same time make two. */
+    /* One table for the process; two threads that make an operator at the same time make two. */
     static _Atomic(mpi_handle) made[sizeof kernels / sizeof *kernels][KERNELS];
     int kernel = kernel_of(reduction), error = 0;
     if (kernel == SUM && adds_as_mpi(dtype)) {

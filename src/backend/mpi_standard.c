@@ -1,5 +1,5 @@
 /* mpi_standard.c - the binary interface of the MPI 5 standard, libmpi_abi.so: handles are pointers, and the
- * predefined ones have small numbers as addresses. */
+ * predefined ones have small numbers as addresses. Any thread, see mpi_calls.h. */
 #include "backend/mpi_library.h"
 
 typedef struct MPI_ABI_Comm *MPI_Comm;

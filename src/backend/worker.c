@@ -1,4 +1,6 @@
-/* worker.c - see worker.h. */
+/* worker.c - runs blocking collectives of one row, one at a time, in a claiming thread or in the worker's own
+ * thread. `under_way` belongs to the progress lock, the other changing members to `lock`; `run` is called
+ * without either. `done` is called only under the progress lock, from worker_progress and worker_abort. */
 #include "backend/worker.h"
 
 #include "base/floats.h"
@@ -12,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Seconds that a collective under way gets to end by itself after the job has failed. */
+/* Seconds for a running collective to end by itself after the job has failed. */
 #define ABORT_GRACE 2
 
 struct worker {
@@ -20,22 +22,23 @@ struct worker {
     void *state;
     int rank; /* of the job */
     int descriptor;
-    int under_way;    /* under the progress lock */
-    atomic_bool news; /* of `ended`; a hint */
+    int under_way;    /* collectives without a report yet; under the progress lock */
+    atomic_bool news; /* a hint: `ended` has collectives */
     pthread_t thread;
-    pthread_mutex_t lock; /* of the rest */
+    pthread_mutex_t lock; /* protects all following members */
     pthread_cond_t changed;
-    struct collective_queue todo, ended; /* ended: with their status */
+    struct collective_queue todo;
+    struct collective_queue ended; /* with their status */
     struct collective *current;
-    bool delegated; /* to the thread: no caller runs what is in `todo` */
+    bool delegated; /* the worker's thread runs `todo`; no caller does */
     bool announced; /* `descriptor` is readable */
     bool ending;    /* a thread waits for the end of `current` */
     bool stops;
     struct worker *next; /* of the process set */
 };
 
-/* Under the lock, with none under way. */
-static void take(struct worker *worker)
+/* Makes the first collective of `todo` the current one. Under the lock, while none runs. */
+static void start_next(struct worker *worker)
 {
     worker->current = collective_queue_pop(&worker->todo);
     worker->delegated &= worker->todo.head != NULL;
@@ -43,7 +46,7 @@ static void take(struct worker *worker)
 
 static void run_current(struct worker *worker, bool announce)
 {
-    struct collective *collective = worker->current; /* of this thread only */
+    struct collective *collective = worker->current; /* only this thread uses it */
     status_ok(&collective->status);
     uint64_t mode = floats_begin();
     worker->backend->run(worker->state, collective, &collective->status);
@@ -69,7 +72,7 @@ static void *work(void *argument)
             pthread_cond_wait(&worker->changed, &worker->lock);
             continue;
         }
-        take(worker);
+        start_next(worker);
         pthread_mutex_unlock(&worker->lock);
         run_current(worker, true);
         pthread_mutex_lock(&worker->lock);
@@ -149,7 +152,7 @@ struct worker *worker_claim(struct worker *first)
         pthread_mutex_lock(&worker->lock);
         claimed = worker->todo.head && !worker->current;
         if (claimed)
-            take(worker);
+            start_next(worker);
         pthread_mutex_unlock(&worker->lock);
         if (claimed)
             return worker;
@@ -202,7 +205,8 @@ enum backend_progress worker_progress(struct worker *worker, bool *moved)
     return worker->under_way ? BACKEND_PENDING : BACKEND_DONE;
 }
 
-/* Under the lock: waits for its end, for ABORT_GRACE at most; then the row ends it, true. */
+/* Waits, under the lock, for the end of the current collective, at most ABORT_GRACE; after that the row kills
+ * it, and the function returns true. */
 static bool end_current(struct worker *worker, const hvd_status *cause)
 {
     struct timespec until;

@@ -1,5 +1,5 @@
-/* algorithms.c - the table of all algorithms and the choice among them; see collective.h. Constant; any
- * thread. */
+/* algorithms.c - the table of all algorithms, the choice among them, and the functions of schedules and
+ * vectors that they share. The table is constant; a schedule belongs to one thread at a time. */
 #include "base/pool.h"
 #include "base/status.h"
 #include "base/types.h"
@@ -26,7 +26,7 @@ bool algorithm_does(int index, hvd_operation operation, hvd_reduction reduction)
     return operation != HVD_ALLREDUCE || algorithm_table[index]->adasum == (reduction == HVD_ADASUM);
 }
 
-/* Adasum has an order of its own, and one algorithm. */
+/* Returns true if the row adds in the order of ranks. Adasum has its own order, and one algorithm. */
 static bool is_ordered(const struct algorithm *row, int size)
 {
     return row->operation != HVD_ALLREDUCE || row->adasum || size <= row->ordered_ranks;
@@ -73,7 +73,7 @@ void algorithm_describe(const struct topology *topology, const struct settings *
         hvd_operation operation = algorithm->operation;
         hvd_reduction reduction = algorithm->adasum ? HVD_ADASUM : HVD_SUM;
         if (row && algorithm_does(row - 1, operation, reduction))
-            continue; /* the operation's first row has said it */
+            continue; /* the first row of the operation has written the line */
         append_text(text, capacity, "%s%s%s:", row ? "; " : "", hvd_operation_name(operation),
                     algorithm->adasum ? " (Adasum)" : "");
         for (uint64_t bytes = 1; bytes <= (uint64_t)1 << PIECE_EXPONENT_MOST; bytes *= 2) {
@@ -88,7 +88,7 @@ void algorithm_describe(const struct topology *topology, const struct settings *
     }
 }
 
-/* In a set of one rank the result of a reduction is the scaled input; of bool, with 1 for every true one. */
+/* Plans a reduction in a set of one rank: its result is the scaled input; a true bool becomes 1. */
 static void plan_alone(const struct collective *collective, struct schedule *schedule)
 {
     bool scales = collective->prescale != 1 || collective->postscale != 1;
@@ -204,8 +204,8 @@ bool vector_same(const struct vector *a, const struct vector *b)
     return true;
 }
 
-/* The last span that starts at or before the offset; an empty span is always followed by one with the same
- * start, or lies at the end, so it is never the answer. */
+/* Returns the last span that starts at or before the offset. An empty span is never the answer: it is
+ * followed by one with the same start, or is at the end. */
 int vector_find(const struct vector *vector, size_t offset)
 {
     int low = 0, high = vector->count;

@@ -1,6 +1,7 @@
-/* allgather_ring.c - blocks of any length: first the lengths go around, then the blocks; flat or by hosts.
+/* allgather_ring.c - allgather of blocks of any length: ranks exchange the lengths, then the blocks around a
+ * ring; flat or by hosts. Pure planning; the executor's thread.
  *
- *   lengths, 4 ranks: round k gives the 2^k latest ones on to the rank 2^k further; a phase for each round
+ *   lengths, 4 ranks: round k passes the 2^k latest ones to the rank 2^k further; one phase a round
  *              rank 0    rank 1    rank 2    rank 3
  *   has        0         1         2         3
  *   round 0    3 0       0 1       1 2       2 3         sends one length to r + 1
@@ -11,9 +12,9 @@
  *   cost: log2(n) + n - 1 steps; each rank sends all blocks but one, and 8(n-1) bytes a tensor.
  *
  *   hosts A (ranks 0 1 2) and B (ranks 3 4); carriers 0, 1 of A and 3, 4 of B
- *   within the hosts    2 gives its block to 0: a block is carried by local rank modulo carriers
+ *   within the hosts    2 sends its block to 0: the carrier is local rank modulo carriers
  *   between the hosts   0 -> 3 blocks 0 and 2     1 -> 4 block 1     3 -> 0 block 3     4 -> 1 block 4
- *   within the hosts    each carrier sends what it has to the others of its host
+ *   within the hosts    each carrier sends its blocks to the other ranks of its host
  *
  *   cost: log2(n) + h + 1 steps on h hosts; each host receives all blocks but those of its own ranks.
  *
@@ -28,12 +29,12 @@
 
 /* The collective's scratch: three tables of [rank * tensors + tensor]. */
 struct lengths {
-    struct span span; /* of the rows, as a vector */
+    struct span span; /* the rows, as a vector */
     size_t start;
-    struct vector output; /* the collective's own, put aside */
-    uint64_t *bytes;      /* how long a block is */
-    uint64_t *offsets;    /* where in the output it lies */
-    uint64_t rows[];      /* of all ranks */
+    struct vector output; /* the collective's output, saved */
+    uint64_t *bytes;      /* length of a block */
+    uint64_t *offsets;    /* where the block starts in the output */
+    uint64_t rows[];      /* rows of all ranks */
 };
 
 static hvd_code lengths_begin(struct collective *collective, hvd_status *status)
@@ -56,7 +57,7 @@ static hvd_code lengths_begin(struct collective *collective, hvd_status *status)
     return HVD_OK;
 }
 
-/* The lengths of `count` ranks from rank `first` on, around the end. */
+/* Adds steps for the lengths of `count` ranks from rank `first` on, modulo size. */
 static void lengths_add(const struct collective *collective, enum step_kind kind, int peer, int first,
                         int count, struct schedule *schedule)
 {
@@ -87,7 +88,7 @@ static void plan_lengths(const struct collective *collective, int round, struct 
 
 /* ---- blocks --------------------------------------------------------------------------------------- */
 
-/* The blocks of a tensor lie one after the other by rank, and the tensors one after the other. */
+/* Computes where blocks are in the output: ordered by tensor, then by rank. */
 static hvd_code blocks_lay_out(const struct collective *collective, hvd_status *status)
 {
     struct lengths *lengths = collective->scratch;
@@ -121,12 +122,13 @@ static struct step block_step(const struct collective *collective, enum step_kin
                          .length = lengths->bytes[entry]};
 }
 
-/* A block on its way through this rank. */
+/* A block that passes through this rank. */
 struct passage {
-    int turn, rank; /* of the ring; which gives the block */
-    int carrier;    /* of the block, on every host */
+    int turn;    /* of the ring */
+    int rank;    /* the rank that owns the block */
+    int carrier; /* local rank that carries the block on every host */
     int tensor;
-    size_t from; /* of this rank's own block: where in the input */
+    size_t from; /* where this rank's own block starts in the input */
 };
 
 static int source_of(const struct hierarchy *hierarchy, const struct passage *passage)
@@ -136,7 +138,7 @@ static int source_of(const struct hierarchy *hierarchy, const struct passage *pa
     return passage->turn ? hierarchy_across(hierarchy, -1) : passage->rank;
 }
 
-/* This rank's own block goes out from the input, so that it need not wait for the copy. */
+/* Plans one block. This rank's own block is sent from the input, so that it need not wait for the copy. */
 static void plan_block(const struct collective *collective, const struct hierarchy *hierarchy,
                        const struct passage *passage, struct schedule *schedule)
 {

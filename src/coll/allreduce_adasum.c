@@ -1,7 +1,6 @@
-/* allreduce_adasum.c - Adasum: gradients that point the same way are averaged, orthogonal ones added.
+/* allreduce_adasum.c - Adasum: parallel gradients are averaged, orthogonal ones added. The executor's thread.
  *
- *   a (+) b = (1 - ab / 2aa) a + (1 - ab / 2bb) b,  ab the dot product of a tensor; a factor is 1 where aa is
- * 0
+ *   a (+) b = (1 - ab / 2aa) a + (1 - ab / 2bb) b,  ab the dot product of a tensor; a factor is 1 if aa is 0
  *
  *   5 ranks               rank 0      rank 1      rank 2      rank 3      rank 4
  *   fold                  0(+)4  <------------------------------------------ sends
@@ -18,8 +17,8 @@
  *   between the leaders   0 and 3 as above        a host sends the vector once, if hosts are a power of two
  *   within the hosts      0 sends all to 1, 2     3 to 4
  *
- * Partners exchange halves; what each then holds of both operands gives a part of the dot products, which the
- * 2, 4, 8, ... ranks that hold the rest add up by doubling. After Maleki and others, "Scaling distributed
+ * Partners exchange halves. Each computes the dot products of its part of both operands; the 2, 4, 8, ...
+ * ranks with the other parts add these products by doubling. After Maleki and others, "Scaling distributed
  * training with adaptive summation", 2020. Every part of the result is computed by one rank. */
 #include "coll/pattern.h"
 
@@ -31,21 +30,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- who merges with whom ----------------------------------------------------------------------------- */
+/* ---- partners of merges ------------------------------------------------------------------------------- */
 
-/* Of `power` members with an index each takes part in the halving; each other rank gives its part to its
- * parent, which folds it in before, and gets the result from there. */
+/* The `power` members, each with an index, take part in the halving. Each other rank sends its part to its
+ * parent, which folds it in first, and receives the result from there. */
 struct tree {
     bool by_hosts; /* the members are leaders of hosts */
     int power;
-    int index;                         /* of this rank, or of the member that its part goes to */
+    int index;                         /* of this rank, or of the member that gets its part */
     int parent;                        /* -1: a member */
     int children[PATTERN_CHILD_LIMIT]; /* ranks, in the order in which they are folded in */
     int count;
 };
 
-/* Where hosts are alike, and all numbers powers of two, halving all ranks by place merges within the hosts
- * first, and all ranks of a host share what it exchanges. */
+/* Returns true if leaders of hosts merge for their hosts. If hosts are equal and all numbers are powers of
+ * two, halving all ranks by place merges within hosts first, and all ranks of a host share its traffic. */
 static bool goes_by_hosts(const struct topology *topology)
 {
     bool one_level = topology->hosts == 1 || topology->hosts == topology->size;
@@ -59,7 +58,7 @@ static int rank_of(const struct collective *collective, const struct tree *tree,
     return topology->rank_at[tree->by_hosts ? topology->first[member] : member];
 }
 
-/* A binomial tree on each host. */
+/* Adds this rank's parent and children in the binomial tree of its host. */
 static void tree_add_host(const struct topology *topology, int rank, struct tree *tree)
 {
     int local = topology_local_rank(topology, rank), size = topology_local_size(topology, rank);
@@ -89,22 +88,21 @@ static struct tree tree_of(const struct collective *collective)
     return tree;
 }
 
-/* The collective's scratch. Until the gather the collective's output is: its tensors, the room, own products,
- * the partner's.
- */
+/* The collective's scratch. Until the gather, the collective's output consists of its tensors, the room, the
+ * own products and the partner's products. */
 struct adasum {
     hvd_dtype dtype;
     struct vector tensors; /* the collective's output as it was: a span for each */
     struct tree tree;
     size_t element;    /* bytes */
     size_t length;     /* of the tensors, in elements; the room follows them */
-    struct range kept; /* of the tensors: where this rank computes */
-    char *room;        /* what the partner has there */
+    struct range kept; /* the range of the tensors where this rank computes */
+    char *room;        /* the partner's elements of that range */
     int folded;        /* children that have been folded in */
     int distance;      /* to the partner in the halving */
     bool finishes;     /* the last merge: its result is multiplied by the factor after the reduction */
-    bool upper;        /* whether this rank's operand comes second */
-    int round;         /* distance of the next exchange of products; 0: the operands come first */
+    bool upper;        /* this rank's operand is the second one */
+    int round;         /* distance of the next exchange of products; 0: exchange the operands first */
     struct products *own, *theirs;
     struct factors *factors;
     int *gates; /* the steps after which the blocks of index ^ 0, index ^ 1, ... are there */
@@ -122,7 +120,7 @@ static struct range half_of(const struct collective *collective, struct range ra
     return (struct range){range.offset + half.offset, half.length};
 }
 
-/* What a member of the halving has at its end. */
+/* Returns the range that a member has at the end of the halving. */
 static struct range block_of(const struct collective *collective, size_t length, const struct tree *tree,
                              int member)
 {
@@ -134,7 +132,7 @@ static struct range block_of(const struct collective *collective, size_t length,
 
 /* ---- memory --------------------------------------------------------------------------------------- */
 
-/* In elements. */
+/* Returns the length of the room, in elements. */
 static size_t room_length(const struct collective *collective, bool folds)
 {
     struct range whole = whole_of(collective);
@@ -189,7 +187,7 @@ static hvd_code begin(struct collective *collective, const struct tree *tree, hv
 
 /* ---- computing, a chunk at a time ------------------------------------------------------------------- */
 
-/* Elements of one tensor, from the byte `offset` of all tensors on. */
+/* Computes elements of one tensor, from byte `offset` of all tensors on. */
 static void compute_piece(const struct collective *collective, bool multiplies, int tensor, size_t offset,
                           size_t elements)
 {
@@ -229,7 +227,8 @@ static int add_step(struct schedule *schedule, enum step_kind kind, int peer, st
                     (struct contribution){.buffer = BUFFER_OUTPUT, .gate = gate});
 }
 
-/* The first merge takes this rank's contribution, which has to be moved to the output. */
+/* Plans the send of a merge. The first merge takes this rank's contribution, which must be moved to the
+ * output. */
 static void plan_send(const struct collective *collective, int partner, struct range sent, bool first,
                       struct schedule *schedule)
 {
@@ -275,7 +274,7 @@ static void plan_operands(struct collective *collective, bool first, struct sche
 static void plan_products(struct collective *collective, struct schedule *schedule)
 {
     struct adasum *a = collective->scratch;
-    /* Doubles, sent as whole elements of the tensors' type, which is no longer than they are. */
+    /* Doubles are sent as whole elements of the tensors' type, which is not longer than a double. */
     const size_t *starts = collective->output.starts + a->tensors.count;
     struct range own = {starts[1] / a->element, (starts[2] - starts[1]) / a->element};
     struct range theirs = {starts[2] / a->element, own.length};
@@ -294,7 +293,7 @@ static void products_add(struct adasum *a)
     }
 }
 
-/* A NaN stays one. */
+/* A NaN stays a NaN. */
 static double factor_of(double square, double product)
 {
     return square < DBL_MIN ? 1 : 1 - product / (2 * square);
@@ -311,7 +310,7 @@ static void weigh(struct adasum *a)
 
 /* ---- the whole -------------------------------------------------------------------------------------- */
 
-/* Blocks go back the way that the halves came, every byte as soon as it is there. */
+/* Plans the gather: blocks return along the way of the halves, every byte as soon as it is there. */
 static void plan_gather(const struct collective *collective, int own, struct schedule *schedule)
 {
     const struct adasum *a = collective->scratch;
@@ -333,8 +332,8 @@ static void plan_gather(const struct collective *collective, int own, struct sch
                      block_of(collective, length, tree, tree->index ^ x), a->gates[x]);
 }
 
-/* A rank that is no member gives away its part, with those of its children; the result can't come before all
- * of that has left. */
+/* Plans the steps of a rank that is no member: it sends its part, which includes those of its children, to
+ * its parent. The result can't arrive before the part has left. */
 static void plan_giving(const struct collective *collective, const struct tree *tree,
                         struct schedule *schedule)
 {
@@ -353,7 +352,7 @@ static void plan_giving(const struct collective *collective, const struct tree *
     }
 }
 
-/* True when it was the last merge. */
+/* Plans the result of a merge; returns true if it was the last one. */
 static bool plan_result(struct collective *collective, struct schedule *schedule)
 {
     struct adasum *a = collective->scratch;
@@ -373,7 +372,7 @@ static bool plan_result(struct collective *collective, struct schedule *schedule
     return last;
 }
 
-/* A phase of a rank that merges; true when it is the last one. */
+/* Plans a phase of a rank that merges; returns true if it is the last one. */
 static bool plan_merge(struct collective *collective, bool first, struct schedule *schedule)
 {
     struct adasum *a = collective->scratch;

@@ -1,5 +1,5 @@
-/* allreduce_chain.c - every element is added up in the order of ranks: ((0+1)+2)+...; for the deterministic
- * mode.
+/* allreduce_chain.c - allreduce that adds every element in the order of ranks, ((0+1)+2)+..., for the
+ * deterministic mode. Pure planning; the executor's thread.
  *
  *   4 ranks    rank 0        rank 1        rank 2        rank 3
  *   reduce     0        --->  0+1     --->  0+1+2   --->  all       the receiver adds its own vector
@@ -7,8 +7,8 @@
  *
  *   cost: 2(n-1) steps; each rank sends the vector twice, the first and the last rank once.
  *
- * Gates let both directions flow byte by byte. The result overwrites what this rank has sent on; no byte of
- * it can come back earlier, since it contains what was sent. */
+ * Gates let both directions flow byte by byte. The result overwrites the vector that this rank has sent on;
+ * no byte of it can arrive before that was sent, since it includes it. */
 #include "coll/pattern.h"
 
 #include <limits.h>

@@ -1,5 +1,6 @@
-/* allreduce_doubling.c - for short vectors: every rank exchanges the whole vector with partners at a distance
- * that doubles; ranks beyond a power of two fold in before and get the result after.
+/* allreduce_doubling.c - allreduce of short vectors: every rank exchanges the whole vector with partners at a
+ * distance that doubles; ranks beyond a power of two fold in first and get the result last. Pure planning;
+ * the executor's thread.
  *
  *   5 ranks               rank 0   rank 1   rank 2   rank 3   rank 4
  *   fold                  0+4  <---------------------------- sends
@@ -10,7 +11,7 @@
  *   cost: log2(n) steps, rounded down, and 2 more with folding; each rank sends the vector log2(n) times.
  *
  * Partners add the same two operands, the lower rank's first, so all ranks get the same bits. A sum
- * overwrites what is being sent, so each reduction is gated by the send of its round. */
+ * overwrites the vector that is being sent, so each reduction is gated by the send of its round. */
 #include "coll/pattern.h"
 
 static bool fits(uint64_t bytes, const struct topology *topology, uint64_t latency_threshold)
@@ -19,7 +20,7 @@ static bool fits(uint64_t bytes, const struct topology *topology, uint64_t laten
     return bytes <= latency_threshold;
 }
 
-/* A rank beyond the power of two gives its part away and waits for the result. */
+/* Plans the steps of a rank beyond the power of two: it sends its part and receives the result. */
 static void plan_folded(const struct collective *collective, struct schedule *schedule, int partner,
                         struct contribution value)
 {

@@ -1,5 +1,5 @@
-/* allreduce_ring.c - for long vectors: reduce-scatter around the ring, then allgather around the ring; flat
- * or by hosts.
+/* allreduce_ring.c - allreduce of long vectors: reduce-scatter around the ring, then allgather around the
+ * ring; flat or by hosts. Pure planning; the executor's thread.
  *
  *   4 ranks, vector cut into blocks 0 1 2 3; each arrow goes to the right neighbour, 3 -> 0 (the numbers are
  *   places: the ring goes host by host)
@@ -21,7 +21,7 @@
  *   cost: 2(h-1) + 2 steps on h hosts; each host sends 2(h-1)/h of the vector, the least possible. Thakur,
  *   Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH, 2005.
  *
- * Gates let each block flow byte by byte, so nothing waits for whole blocks. */
+ * Gates let each block flow byte by byte, so no step waits for a whole block. */
 #include "coll/hierarchy.h"
 
 static int pieces_of(const struct collective *collective, const struct hierarchy *hierarchy)
@@ -37,8 +37,8 @@ static struct range block_of(const struct collective *collective, const struct h
     return part_of(collective, shard, hierarchy->hosts, host);
 }
 
-/* The gathering of a piece follows the reducing of the next one, so that a link never waits for its neighbour
- * to have reduced. */
+/* Gathering a piece follows reducing the next one, so that a link never waits for its neighbour's reduction.
+ */
 static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
                      hvd_status *status)
 {

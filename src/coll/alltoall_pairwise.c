@@ -1,5 +1,5 @@
-/* alltoall_pairwise.c - a block for every other rank, each straight to it: first their lengths, then the
- * blocks.
+/* alltoall_pairwise.c - alltoall: every rank sends each other rank its block directly, after the lengths of
+ * the blocks. Pure planning; the executor's thread.
  *
  *   5 ranks; at each distance every rank sends to the right and receives from the left
  *     distance 1   0 > 1   1 > 2   2 > 3   3 > 4   4 > 0
@@ -8,8 +8,8 @@
  *   cost: WINDOW distances at once, so up to 2 (n - 1) / WINDOW rounds; n - 1 blocks, 8 bytes more for each
  *
  * The window bounds how many links are opened and in use at a time, and lets all ranks go through them in one
- * order. Each rank may have its own: who is at the smallest distance finds its peers there or beyond. The
- * lengths are numbers of rows. */
+ * order. Ranks may have windows of different sizes: the peers of the rank at the smallest distance have
+ * reached that distance. Lengths are numbers of rows. */
 #include "base/status.h"
 #include "coll/collective.h"
 #include "coll/pattern.h"
@@ -18,21 +18,21 @@
 
 #define WINDOW 32
 
-/* Of long blocks between hosts. More connections that start together overflow a switch's queue (incast):
- * Phanishayee and others, "Measurement and analysis of TCP throughput collapse in cluster-based storage
- * systems", 2008. */
+/* The window for long blocks between hosts. More connections that start together overflow a switch's queue
+ * (incast): Phanishayee and others, "Measurement and analysis of TCP throughput collapse in cluster-based
+ * storage systems", 2008. */
 #define LONG_WINDOW 4
-#define LONG_BYTES  ((size_t)64 << 10) /* of all blocks of a rank */
+#define LONG_BYTES  ((size_t)64 << 10) /* sum of all blocks of a rank */
 
 /* The collective's scratch. */
 struct exchange {
-    struct vector input, output; /* the collective's own, put aside while lengths are exchanged */
-    struct span from, to;        /* what the vectors consist of meanwhile */
+    struct vector input, output; /* the collective's vectors, saved while lengths are exchanged */
+    struct span from, to;        /* the only spans of its vectors meanwhile */
     size_t from_start, to_start;
-    struct range *sources; /* [size]: in the input, by the rank they go to */
-    struct range *places;  /* [size]: in the output, by the rank they come from */
-    uint64_t *rows;        /* [size]: likewise */
-    int window;            /* of the blocks */
+    struct range *sources; /* [size]: blocks in the input, by destination rank */
+    struct range *places;  /* [size]: blocks in the output, by source rank */
+    uint64_t *rows;        /* [size]: length of each block in `places` */
+    int window;            /* for the blocks */
 };
 
 static hvd_code lengths_begin(struct collective *collective, hvd_status *status)
@@ -56,7 +56,7 @@ static hvd_code lengths_begin(struct collective *collective, hvd_status *status)
     return HVD_OK;
 }
 
-/* Blocks lie one after the other, in the order of ranks. */
+/* Computes the ranges of blocks that follow one another in the order of ranks. */
 static hvd_code lay_out(const struct collective *collective, const uint64_t *rows, struct range *ranges,
                         hvd_status *status)
 {
@@ -116,7 +116,7 @@ static int count_windows(const struct collective *collective, int window)
     return collective->size > 1 ? (collective->size - 2) / window + 1 : 1;
 }
 
-/* All windows of the lengths, then all of the blocks. */
+/* Plans all windows of the lengths, then all windows of the blocks; one window is one phase. */
 static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
                      hvd_status *status)
 {

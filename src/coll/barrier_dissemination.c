@@ -1,13 +1,14 @@
-/* barrier_dissemination.c - in round k every rank sends to the rank 2^k further that it knows of 2^k ranks.
+/* barrier_dissemination.c - barrier: in round k every rank tells the rank 2^k further that 2^k ranks have
+ * arrived. Pure planning; the executor's thread.
  *
  *   5 ranks     rank 0 knows of       sends to
  *   round 0     0                     1
  *   round 1     4 0                   2
- *   round 2     2 3 4 0               4          receives 3 4 0 1 from 1: all are there
+ *   round 2     2 3 4 0               4          receives 3 4 0 1 from 1: all have arrived
  *
  *   cost: ceil(log2(n)) steps of one byte.
  *
- * The byte is always the same one; it only makes the steps wait for each other. */
+ * All steps use the same byte, whose value has no meaning; it makes the steps wait for each other. */
 #include "base/status.h"
 #include "coll/collective.h"
 #include "coll/pattern.h"
@@ -45,7 +46,7 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
         send.peer = pattern_shift(collective->rank, distance, collective->size);
         receive.peer = pattern_shift(collective->rank, -distance, collective->size);
         schedule_add(schedule, send);
-        /* Both of the next round wait for this one, and so for all rounds before. */
+        /* Both steps of the next round wait for this one, and thus for all earlier rounds. */
         send.gate = receive.gate = schedule_add(schedule, receive);
     }
     return HVD_OK;

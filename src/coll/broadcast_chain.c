@@ -1,11 +1,13 @@
-/* broadcast_chain.c - for long vectors over hosts: along a chain of hosts, in shards.
+/* broadcast_chain.c - broadcast of long vectors over several hosts: along a chain of hosts, in shards. Pure
+ * planning; the executor's thread.
  *
  *   hosts A (ranks 0 1), B (2 3) and C (4 5), root 0; shard 0 by the carriers 0 2 4, shard 1 by 1 3 5
  *   within the root's host   0 sends shard 1 to 1
  *   between the hosts        0 -> 2 -> 4 shard 0     1 -> 3 -> 5 shard 1
  *   within the hosts         0 sends shard 0 to 1    2 to 3, 4 to 5       3 sends shard 1 to 2, 5 to 4
  *
- *   cost: h + 1 steps on h hosts; each host receives the vector once and sends it once, the last one never.
+ *   cost: h + 1 steps on h hosts; each host receives the vector once and sends it once; the last one sends
+ * nothing.
  *
  * A rank passes on every byte as soon as it has it, so a long vector flows through the whole chain at once.
  */
@@ -17,7 +19,7 @@ static bool fits(uint64_t bytes, const struct topology *topology, uint64_t laten
     return topology->hosts > 1 && bytes / (uint64_t)topology->hosts > latency_threshold;
 }
 
-/* Whom this rank gets a shard of. */
+/* Returns the rank that sends this rank a shard. */
 static int source_of(const struct collective *collective, const struct hierarchy *hierarchy, int carrier)
 {
     if (carrier != hierarchy->local_rank)

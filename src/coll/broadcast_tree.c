@@ -1,10 +1,10 @@
-/* broadcast_tree.c - down a binomial tree.
+/* broadcast_tree.c - broadcast down a binomial tree. Pure planning; the executor's thread.
  *
  *   5 ranks, root 0:   0 ---> 4        the largest subtree is served first
  *                      0 ---> 2 ---> 3
  *                      0 ---> 1
  *
- *   cost: log2(n) steps; every rank but the root receives the vector once, and sends it to each child.
+ *   cost: log2(n) steps; every rank except the root receives the vector once, and sends it to each child.
  *
  * A rank passes on every byte as soon as it has it, so a long vector flows through all levels at once. */
 #include "coll/collective.h"

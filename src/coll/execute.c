@@ -1,5 +1,6 @@
-/* execute.c - see execute.h. Sorts the collectives into their tracks, turns the tracks over, and calls done,
- * which is the only way back to the owner and may start collectives or abort. */
+/* execute.c - the executor: one track for each channel, advanced in turn, and the queue of collectives that
+ * have finished. The thread that makes progress. `done` is the only call back to the owner; it may start
+ * collectives or abort, so finished collectives are queued and reported after all tracks have advanced. */
 #include "coll/execute.h"
 
 #include "base/status.h"
@@ -11,8 +12,8 @@
 struct executor {
     link_lookup_fn lookup;
     void *owner;
-    struct collective_queue finished; /* done is still to be called */
-    struct track **tracks;            /* by channel; NULL: none yet */
+    struct collective_queue finished; /* their `done` has not been called yet */
+    struct track **tracks;            /* by channel; NULL: not used yet */
     int count;
     bool aborted;
 };

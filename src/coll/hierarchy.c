@@ -1,4 +1,7 @@
-/* hierarchy.c - see hierarchy.h. */
+/* hierarchy.c - computes the two levels of ranks from the topology, and plans the steps of reducing and
+ * gathering over them for every algorithm that goes by hosts or around a flat ring. Pure functions on the
+ * collective's schedule; the executor's thread. All ranks must add these steps in one order, see hierarchy.h.
+ */
 #include "coll/hierarchy.h"
 
 #define CARRIER_LIMIT 8 /* more ranks of a host than this do not fill its network better */
@@ -51,7 +54,7 @@ struct hierarchy hierarchy_of(const struct collective *collective)
 
 bool hierarchy_fits(uint64_t bytes, const struct topology *topology, uint64_t latency_threshold)
 {
-    (void)bytes, (void)latency_threshold; /* rows for short batches stand before */
+    (void)bytes, (void)latency_threshold; /* rows for short batches are tried first */
     return topology->hosts > 1 && topology->hosts < topology->size;
 }
 
@@ -69,7 +72,7 @@ struct contribution hierarchy_reduce(const struct collective *collective, const 
                                      block_fn block_of, int round, struct schedule *schedule)
 {
     struct contribution sum = {0};
-    bool has_sum = false; /* the host before, of the block that it sends */
+    bool has_sum = false; /* true if the block that the previous host sends is a sum */
     for (int turn = 1; turn <= hierarchy->hosts; turn++) {
         int host = pattern_shift(hierarchy->host, -turn, hierarchy->hosts);
         for (int carrier = 0; carrier < hierarchy->carriers; carrier++) {

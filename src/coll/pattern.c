@@ -1,4 +1,5 @@
-/* pattern.c - see pattern.h. */
+/* pattern.c - the arithmetic of blocks, rings and trees, and the functions that add single steps to a
+ * schedule. Pure functions; any thread. All ranks compute the same patterns from the same numbers. */
 #include "coll/pattern.h"
 
 #include <stdbool.h>
@@ -49,8 +50,8 @@ int pattern_power(int size)
     return power;
 }
 
-/* Seen from the root the tree is the same for every root: place 0 has the children 1, 2, 4, ...; the parent
- * of a place is that place without its lowest bit. */
+/* Relative to the root, the tree is the same for every root: place 0 has the children 1, 2, 4, ...; the
+ * parent of a place is that place without its lowest bit. */
 int pattern_tree_parent(int rank, int root, int size)
 {
     int place = pattern_shift(rank, -root, size);

@@ -1,5 +1,5 @@
-/* reducescatter_ring.c - every rank's block is reduced on its way around the ring and ends with its rank;
- * flat or by hosts.
+/* reducescatter_ring.c - reducescatter: every rank's block is reduced on its way around the ring, which ends
+ * at its rank; flat or by hosts. Pure planning; the executor's thread.
  *
  *   4 ranks, block r is rank r's rows; each arrow goes to the right neighbour, 3 -> 0 (the numbers are
  *   places: the ring goes host by host)
@@ -8,17 +8,17 @@
  *   turn 1   sends 2   sends 3   sends 0   sends 1
  *   turn 2   sends 1   sends 2   sends 3   sends 0     now rank r has block r complete, and scales it
  *
- *   cost: n-1 steps; each rank sends all blocks but its own: the least possible.
+ *   cost: n-1 steps; each rank sends all blocks except its own: the least possible.
  *
  *   hosts A (ranks 0 1 2) and B (ranks 3 4); carriers 0, 1 of A and 3, 4 of B
  *   round 0   within the hosts   0 adds up its host's parts of blocks 0 and 3, 1: of 1 and 4; so do 3 and 4
  *             between the hosts  0 sends block 3 to 3, 3 sends block 0 to 0; so do 1 and 4
  *   round 1   0 and 3 do the same with block 2, and 0 sends it to 2: carried by local rank modulo carriers
  *
- *   cost: h + 1 steps a round; each host sends all blocks but its ranks', the least possible.
+ *   cost: h + 1 steps a round; each host sends all blocks except its ranks': the least possible.
  *
- * Blocks may differ in length and be empty. A block is added up in the order of the ring, so the same inputs
- * give the same bits in every run. Blocks on their way lie in the output beside the result. */
+ * Blocks may differ in length and be empty. A block is added in the order of the ring, so the same inputs
+ * give the same bits in every run. Blocks on their way are in the output, next to the result. */
 #include "coll/hierarchy.h"
 
 static struct range block_of(const struct collective *collective, const struct hierarchy *hierarchy,
@@ -33,7 +33,7 @@ static struct range block_of(const struct collective *collective, const struct h
     return (struct range){start, end - start};
 }
 
-/* From its carrier to its rank, where they differ. */
+/* Plans the way of a block from its carrier to its rank if they differ. */
 static void deliver(const struct collective *collective, const struct hierarchy *hierarchy, int round,
                     struct contribution complete, struct schedule *schedule)
 {

@@ -1,4 +1,6 @@
-/* staging.c - see staging.h. */
+/* staging.c - copies tensors of a device to host memory and back for collectives that run on the host. The
+ * thread that makes progress; copies run on the device meanwhile, and only staging_end waits for one. The
+ * collective's vectors are host memory from staging_begin on. */
 #include "coll/staging.h"
 
 #include "base/status.h"
@@ -6,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* A vector of the same spans in host memory. */
+/* Host memory with the same spans as a vector of tensors. */
 struct mirror {
     struct vector vector;
     char *block;
@@ -16,9 +18,9 @@ struct staging {
     struct vector input, output; /* the tensors */
     struct mirror host_input, host_output;
     hvd_code (*gathered)(struct collective *collective, const uint64_t *rows, hvd_status *status);
-    int ready;                        /* so many of the collective's events are done */
-    bool input_copied, output_copied; /* or being copied */
-    struct memory_event *copying;     /* what is being copied is there when this is done */
+    int ready;                        /* number of the collective's events that are done */
+    bool input_copied, output_copied; /* the copy has started */
+    struct memory_event *copying;     /* the end of the copies that were started */
 };
 
 /* ---- host memory -------------------------------------------------------------------------------------- */
@@ -48,7 +50,7 @@ static void mirror_free(struct mirror *mirror, const struct memory_ops *memory)
         memory->staging_release(mirror->block);
 }
 
-/* Only now is the output known. */
+/* Makes host memory for the output, whose size is known only now. */
 static hvd_code gathered(struct collective *collective, const uint64_t *rows, hvd_status *status)
 {
     struct staging *staging = collective->staging;
@@ -75,7 +77,7 @@ hvd_code staging_begin(struct collective *collective, hvd_status *status)
     collective->gathered = gathered;
     hvd_code code = mirror_make(&staging->host_input, collective, &staging->input, status);
     collective->input = staging->host_input.vector;
-    /* What is reduced or broadcast may as well be so in place, wherever its result goes. */
+    /* Reductions and broadcasts run in place in host memory, whether or not the tensors are in place. */
     if (!operation_makes_results(collective->operation)) {
         collective->output = collective->input;
         return code;
@@ -88,7 +90,7 @@ hvd_code staging_begin(struct collective *collective, hvd_status *status)
 
 /* ---- copies ------------------------------------------------------------------------------------------- */
 
-/* From `from` to `to`, but not what has no address, which is not needed. */
+/* Starts copies from `from` to `to`. A span without an address is not needed and is skipped. */
 static hvd_code copy_start(const struct collective *collective, const struct vector *to,
                            const struct vector *from, hvd_status *status)
 {

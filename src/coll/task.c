@@ -1,5 +1,6 @@
-/* task.c - see task.h. Data go straight between the tensors and the link; what is computed on is worked
- * through in pieces that stay in the processor's cache. */
+/* task.c - moves the bytes of one step: sends, receives, reduces, copies or computes. The thread that makes
+ * progress. Bytes go directly between tensors and link; elements that are computed with are processed in
+ * pieces that stay in the processor's cache. */
 #include "coll/task.h"
 
 #include "base/nontemporal.h"
@@ -10,10 +11,10 @@
 #include <string.h>
 
 #define PARTS_PER_CALL 64
-#define CHUNK          ((size_t)128 << 10) /* bytes moved between two looks at the other links; fits L2 */
-#define LONG_CHUNK     ((size_t)1 << 20)   /* likewise, where no other step waits for them */
-#define STREAM_LEAST   ((size_t)4 << 20)   /* of a result that would push the rest out of the caches */
-#define PIECE          ((size_t)16 << 10)  /* bytes that are passed over twice; fits L1 */
+#define CHUNK          ((size_t)128 << 10) /* bytes moved before other links get a turn; fits L2 */
+#define LONG_CHUNK     ((size_t)1 << 20)   /* the same if no other step waits for them */
+#define STREAM_LEAST   ((size_t)4 << 20)   /* bytes of a result that would evict the caches */
+#define PIECE          ((size_t)16 << 10)  /* bytes that are processed twice; fits L1 */
 
 static size_t smaller(size_t a, size_t b)
 {
@@ -45,7 +46,7 @@ void task_begin(struct task *task, struct run *run, const struct step *step)
     *task = (struct task){.run = run, .step = step, .exponent = (uint8_t)exponent};
 }
 
-/* Elements of the step up to the first that its gate has not finished. */
+/* Returns the elements of the step up to the first that its gate has not finished. */
 static size_t gate_limit(const struct step *step, const struct task *gate)
 {
     size_t finished = gate->step->offset + (gate->done >> gate->exponent);
@@ -63,7 +64,7 @@ size_t task_open(const struct task *task)
     return step->kind == STEP_COMPUTE && limit < step->length ? open - open % CHUNK : open;
 }
 
-/* Where in the vector the step is, in bytes; at the beginning of an element if elements are converted. */
+/* Returns where in the vector the step is, in bytes; at the start of an element if elements are converted. */
 static size_t position_of(const struct task *task)
 {
     size_t start = task->step->offset << task->run->exponent;
@@ -76,7 +77,8 @@ static const struct vector *buffer_of(const struct task *task)
     return task->step->buffer == BUFFER_INPUT ? &collective->input : &collective->output;
 }
 
-/* Over sockets the system would copy a long chunk at once, and the other links would wait. */
+/* Returns true if long chunks may move. Over a socket the system would copy a long chunk at once while other
+ * links wait. */
 static bool moves_long(const struct task *task, const struct link *link)
 {
     return !task->awaited && link->operations->taken;
@@ -92,8 +94,8 @@ static ssize_t move_send(const struct task *task, struct link *link, size_t open
     return link_send(link, parts, count);
 }
 
-/* The bytes of an element that was sent in part are made again: nothing overwrites it before the peer has all
- * of them. */
+/* An element that was sent in part is encoded again: nothing overwrites it before the peer has all its bytes.
+ */
 static ssize_t move_send_encoded(const struct task *task, struct link *link, size_t open)
 {
     _Alignas(64) char encoded[PIECE];
@@ -122,7 +124,7 @@ static ssize_t move_receive(const struct task *task, struct link *link, size_t o
     return link_receive(link, parts, count);
 }
 
-/* Shows up to `open` bytes of whole elements that have come in; returns how many, or -1: the link is broken.
+/* Shows up to `open` bytes of whole elements that were received; returns how many, or -1: the link is broken.
  */
 static ssize_t view_elements(const struct task *task, struct link *link, size_t open, const char **received)
 {
@@ -152,14 +154,14 @@ static ssize_t move_receive_encoded(const struct task *task, struct link *link, 
     return link->operations->consume(link, taken) ? (ssize_t)taken : -1;
 }
 
-/* The place of output byte `offset` and of byte `from` of another vector: one piece of both, at most `length`
- * bytes. */
+/* Bytes that are contiguous in two vectors. */
 struct piece {
     char *to;
     const char *from;
     size_t length;
 };
 
+/* Returns the piece at byte `offset` of the output and byte `from` of `other`, at most `length` bytes. */
 static struct piece piece_at(const struct vector *output, size_t offset, const struct vector *other,
                              size_t from, size_t length)
 {
@@ -179,7 +181,7 @@ static float weight_of(const struct run *run, bool is_sum)
     return is_sum ? 1 : run->scaling.weight;
 }
 
-/* The lower rank's operand comes first, so that two partners who reduce the same two operands get the same
+/* The lower rank's operand is first, so that two partners which reduce the same two operands get the same
  * bits, also for -0 and NaN. */
 static void combine_piece(const struct task *task, const struct piece *piece, const char *received)
 {
@@ -198,7 +200,8 @@ static void combine_piece(const struct task *task, const struct piece *piece, co
         finish(run, piece->to, piece->length);
 }
 
-/* The same with non-temporal stores, which combine_piece can't use: it may pass twice over what it stores. */
+/* Does the same with non-temporal stores, which combine_piece can't use: it may process twice what it stores.
+ */
 static void combine_nontemporal(const struct task *task, const struct piece *piece, const char *received)
 {
     _Alignas(64) char sum[PIECE];
@@ -284,7 +287,8 @@ static ssize_t move_copy(const struct task *task, size_t open)
     return (ssize_t)length;
 }
 
-/* The same chunks in every run, whatever came in when: an algorithm may add up what it finds. */
+/* Chunks are the same in every run, whatever the order of arrival: sums that an algorithm accumulates over
+ * chunks are reproducible. */
 static ssize_t move_compute(const struct task *task, size_t open)
 {
     struct collective *collective = task->run->collective;

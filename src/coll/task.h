@@ -1,5 +1,5 @@
-/* task.h - inside the executor (execute.h): one step under way, and the collective it belongs to. A task
- * moves as many of its bytes as can move now. One thread at a time. */
+/* task.h - inside the executor (execute.h): one step that is running, and the collective it belongs to. A
+ * task moves as many of its bytes as can move now. Only the thread that makes progress calls it. */
 #ifndef HVD_COLL_TASK_H
 #define HVD_COLL_TASK_H
 
@@ -14,18 +14,17 @@ struct run;
 struct task {
     struct run *run;
     const struct step *step;
-    bool awaited; /* another step waits for this one, element by element */
-    uint8_t
-        exponent;  /* an element that moves has 1 << exponent bytes: those of the wire type if there is one */
-    size_t done;   /* bytes that have moved; whole elements, except while a step sends */
-    uint64_t lent; /* the link's, when the task was sent */
+    bool awaited;      /* another step waits for this one, element by element */
+    uint8_t exponent;  /* an element has 1 << exponent bytes on its way; those of the wire type, if any */
+    size_t done;       /* bytes that have moved; whole elements, except while a step sends */
+    uint64_t lent;     /* the link's number of the memory that the task has lent */
     struct task *next; /* in its queue */
 };
 
-/* One collective under way. Kept for reuse when the collective is done. */
+/* One running collective; kept for reuse when the collective is done. */
 struct run {
     struct collective *collective;
-    struct schedule schedule; /* of the present phase */
+    struct schedule schedule; /* of the current phase */
     struct task *tasks;       /* one for each step */
     int capacity;             /* of tasks */
     int left;                 /* steps of this phase not yet done */
@@ -37,8 +36,9 @@ struct run {
     size_t bytes; /* of the collective's input or output, whichever is longer */
     struct scaling scaling;
     weigh_fn weigh;              /* for `combine` if each rank's elements have a weight; otherwise NULL */
-    bool prescales, finishes;    /* whether there are factors before and after the reduction */
-    bool normalizes;             /* of a bool that is only copied, every true one becomes 1 */
+    bool prescales;              /* there is a factor before the reduction */
+    bool finishes;               /* there is a factor after it */
+    bool normalizes;             /* every true bool that is only copied becomes 1 */
     struct run *previous, *next; /* in the track */
 };
 
@@ -57,8 +57,8 @@ static inline bool task_is_done(const struct task *task)
     return task->done == task->step->length << task->exponent;
 }
 
-/* Moves up to `open` > 0 bytes and returns how many; 0: nothing can move now; -1: the link is broken. A
- * local step has no link. */
+/* Moves up to `open` > 0 bytes and returns how many; 0: nothing can move now; -1: the link is broken. `link`
+ * is NULL for a local step. */
 ssize_t task_move(const struct task *task, struct link *link, size_t open);
 
 #endif

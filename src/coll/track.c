@@ -1,6 +1,8 @@
-/* track.c - see track.h. A collective's steps are queued phase by phase, in the order of the schedule, at the
- * link they need; only the head of a queue moves. As collectives are planned in one order on all ranks, both
- * ends of a link agree on which bytes come next. */
+/* track.c - runs the collectives of one channel: plans their phases and moves their steps. The thread that
+ * makes progress. Steps are queued phase by phase, in the order of the schedule, at the link that they need;
+ * only the head of a queue moves. All ranks plan collectives in one order, so both ends of a link agree on
+ * the next bytes.
+ */
 #include "coll/track.h"
 
 #include "base/pool.h"
@@ -52,7 +54,7 @@ static void collective_finish(struct track *track, struct collective *collective
     collective_queue_push(track->finished, collective);
 }
 
-/* In the order in which their steps ended: a device copies in order, too. */
+/* Collectives leave in the order in which their steps ended: a device also copies in order. */
 static bool leaving_settle(struct track *track)
 {
     bool any = false;
@@ -103,7 +105,7 @@ static struct endpoint *endpoint_find(const struct track *track, int peer)
     return endpoint;
 }
 
-/* It gets a step: from now on turns look at it. */
+/* The endpoint gets a step: from now on turns visit it. */
 static void endpoint_use(struct track *track, struct endpoint *endpoint)
 {
     if (endpoint->busy)
@@ -119,13 +121,13 @@ static bool endpoint_is_idle(const struct endpoint *endpoint)
     return !endpoint->receives.head && !endpoint->sends.head && !endpoint->lent.head;
 }
 
-/* A step without bytes is done already, here and at the peer. */
+/* Returns true if the step needs a link. A step without bytes is done already, here and at the peer. */
 static bool step_needs_link(const struct step *step)
 {
     return step->length > 0 && !step_is_local(step);
 }
 
-/* Makes all first, so that nothing has to be taken back when memory is out. */
+/* Makes all endpoints of a phase first, so that nothing must be undone when memory runs out. */
 static hvd_code endpoints_reserve(struct track *track, const struct schedule *schedule,
                                   struct collective *collective)
 {
@@ -191,8 +193,8 @@ static hvd_code run_plan(struct track *track, struct run *run)
     return code;
 }
 
-/* A collective that fails while it is planned has no steps in any queue: those of its earlier phases are
- * done. */
+/* Ends a collective that failed while it was planned. It has no steps in any queue: those of its earlier
+ * phases are done. */
 static void collective_fail(struct track *track, struct run *run)
 {
     track->stopped = true;
@@ -218,7 +220,7 @@ static bool planner_next(struct track *track)
     return track->planner != NULL;
 }
 
-/* HVD_IN_PROGRESS: the input is not there yet. */
+/* Returns HVD_IN_PROGRESS while the input is not there yet. */
 static hvd_code planner_take_input(struct run *run)
 {
     struct collective *collective = run->collective;
@@ -228,7 +230,7 @@ static hvd_code planner_take_input(struct run *run)
     return code;
 }
 
-/* Plans whatever can be planned: the planner's next phase once the one before is done, then the next
+/* Plans all that can be planned: the planner's next phase once the previous one is done, then the next
  * collective. */
 static void track_plan(struct track *track)
 {
@@ -259,7 +261,7 @@ static void task_end(struct track *track, struct task *task)
         run_finish(track, run);
 }
 
-/* All bytes have moved. What was lent stays the peer's until it has read it. */
+/* Ends a task whose bytes have all moved, unless the peer still reads memory that was lent to it. */
 static void task_finish(struct track *track, struct task_queue *queue, struct endpoint *endpoint)
 {
     struct task *task = queue->head;
@@ -292,7 +294,7 @@ static bool lent_settle(struct track *track, struct endpoint *endpoint)
     return any;
 }
 
-/* Moves the head of a queue; 1 when it moved, 0 when not, -1 when the link is broken. */
+/* Moves the head of a queue; returns 1 if it moved, 0 if not, -1 if the link is broken. */
 static int queue_move(struct track *track, struct task_queue *queue, struct endpoint *endpoint)
 {
     struct task *task = queue->head;
@@ -327,7 +329,8 @@ static bool queue_waits(const struct endpoint *endpoint, const struct task_queue
     return !endpoint->broken && queue->head && task_open(queue->head) > 0;
 }
 
-/* What wakes this rank when it sleeps. Endpoints without steps cost later turns nothing. */
+/* Sets the events that wake this rank when it sleeps. Endpoints without steps leave the list and cost later
+ * turns nothing. */
 static void set_wants(struct track *track)
 {
     struct endpoint **place = &track->busy;
@@ -400,7 +403,7 @@ bool track_idle(const struct track *track)
     return !track->running && !track->waiting.head && !track->leaving.head;
 }
 
-/* A planner that has not planned its first phase has no input yet. */
+/* A planner that has not planned its first phase waits for its input. */
 bool track_awaits_device(const struct track *track)
 {
     return track->leaving.head || (track->planner && track->planner->phase == 0);

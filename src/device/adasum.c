@@ -1,5 +1,5 @@
-/* adasum.c - see adasum.h: plain loops that the compiler vectorises. Half types are made float32 a block at a
- * time, which stays in the innermost cache. */
+/* adasum.c - Adasum's dot products and weighted sums as plain loops that the compiler vectorises. Pure
+ * functions; any thread. Half types are converted to float32 in blocks that stay in the innermost cache. */
 #include "device/adasum.h"
 
 #include "device/kernel.h"
@@ -8,8 +8,8 @@
 
 #define BLOCK 1024 /* elements of a half type */
 
-/* Sums under way at a time, in two registers each: the compiler may not reorder the additions of one. Written
- * out, as it finds the instruction of no __builtin_convertvector. */
+/* Partial sums, in two registers each, as the compiler may not reorder the additions of one sum. The
+ * conversions are written out: the compiler does not find the instruction for __builtin_convertvector. */
 #define LANES 8
 typedef double lanes __attribute__((vector_size(LANES / 2 * sizeof(double))));
 #define FOUR(from)                                                                                           \

@@ -1,4 +1,5 @@
-/* kernel.h - how the element kernels of this folder are compiled and found. Internal to src/device. */
+/* kernel.h - how the element kernels of this folder are compiled and found. Internal to src/device. Kernels
+ * are pure functions, and their tables constant; any thread. */
 #ifndef HVD_DEVICE_KERNEL_H
 #define HVD_DEVICE_KERNEL_H
 
@@ -7,8 +8,9 @@
 #include <math.h>
 #include <stdint.h>
 
-/* KERNEL: one function, compiled for several instruction sets; the loader picks one. Not under sanitizers, as
- * it would ask before they are set up, nor in the tests of one level. */
+/* KERNEL: a function that is compiled for several instruction sets, of which the loader picks one. It has no
+ * effect under sanitizers, as the loader would call into them before they are set up, or in tests of one
+ * level. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                 \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(HVD_ONE_LEVEL)
 #define KERNEL __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
@@ -28,18 +30,18 @@
  * NaN that is computed becomes this one. */
 #define ONE_NAN(value) ((value) == (value) ? (value) : NAN)
 
-/* Between a half type and float32. */
+/* Converts between a half type and float32. */
 typedef void (*convert_fn)(void *result, const void *source, size_t elements);
 
-/* What the kernels of half types multiply their operands by. */
+/* The factors of the operands in kernels of half types. */
 struct weights {
     float a, b;
 };
 
-/* As reduce_scale. */
+/* Does what reduce_scale does, for one type. */
 typedef void (*scale_fn)(void *result, const void *a, size_t elements, double factor, int64_t divisor);
 
-/* NULL: the type has no such thing, see types_check_reduction. */
+/* NULL: the type has no such operation, see types_check_reduction. */
 struct kernels {
     combine_fn sum, min, max, product;
     scale_fn scale;
@@ -47,16 +49,16 @@ struct kernels {
     convert_fn widen, narrow; /* of half types; a NaN that is narrowed is ONE_NAN */
 };
 
-/* Those that this processor does best. */
+/* Returns the fastest kernels of this processor. */
 const struct kernels *kernels_of(hvd_dtype dtype);
 
-/* kernels_UINT8, kernels_FLOAT32, ... : the portable ones of each row of dtypes.def. */
+/* kernels_UINT8, kernels_FLOAT32, ... : the portable kernels of each row of dtypes.def. */
 #define DTYPE(name, ...) extern const struct kernels kernels_##name;
 #include "base/dtypes.def"
 #undef DTYPE
 
-/* The kernels of a 16-bit float that this processor has instructions for, the fastest at place 0; NULL behind
- * the last. */
+/* Returns kernels of a 16-bit float that use instructions of this processor, the fastest at place 0; NULL
+ * after the last. */
 const struct kernels *kernels_native(hvd_dtype dtype, int place);
 
 void narrow_bfloat16(void *result, const void *source, size_t elements);

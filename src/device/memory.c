@@ -1,4 +1,5 @@
-/* memory.c - the table of device types, and the row of host memory. Any thread. */
+/* memory.c - the table of device types, and the row of host memory. Any thread; rows are only added or
+ * replaced, by an atomic store. */
 #include "device/memory.h"
 
 #include "base/platform.h"

@@ -1,13 +1,13 @@
-/* memory.h - what the engine does with the memory of tensors, by type of device: one constant table of
- * functions a type.
+/* memory.h - what the engine can do with the memory of tensors: one constant table of functions for each type
+ * of device.
  *
- * The engine itself dereferences addresses of a type with `host_access` only, and reduces them with the
- * kernels of reduce.h. Tensors of all others it copies into host memory, lets the collective run there, and
- * copies the result back (coll/task.h). So a row has no kernels but `fill`: what reduces on a device is a
- * back end that takes whole collectives, and brings its own.
+ * The engine dereferences addresses of types with `host_access` only, and reduces them with the kernels of
+ * reduce.h. It copies tensors of all other types to host memory, runs the collective there, and copies the
+ * result back (coll/staging.h). So a row has no kernel except `fill`: reductions on a device belong to a back
+ * end that runs whole collectives.
  *
- * Addresses are unique in the process over all devices, and a row knows from an address which device it
- * belongs to. Any thread may call any function. None waits for a device, except event_release. */
+ * Addresses are unique in the process over all devices, and a row finds the device of an address. Any thread
+ * may call any function. None waits for a device, except event_release. */
 #ifndef HVD_DEVICE_MEMORY_H
 #define HVD_DEVICE_MEMORY_H
 
@@ -27,34 +27,35 @@ struct memory_event;
 
 struct memory_ops {
     int32_t device_type; /* as in DLPack */
-    bool host_access;    /* addresses are the host's, and all is done on return; then what follows `fill` is
-                            not called and may be NULL */
+    bool host_access;    /* addresses are the host's, and all work is done on return; then the functions after
+                            `fill` are not called and may be NULL */
 
-    /* Memory of a device, aligned to 64 bytes; NULL when there is none left. bytes may be 0: an address of
-     * its own nevertheless. */
+    /* Returns memory of a device, aligned to 64 bytes; NULL: out of memory. The address is unique even if
+     * bytes is 0. */
     void *(*allocate)(int32_t device_id, size_t bytes);
-    void (*release)(void *data); /* after fills that are still to be done */
+    void (*release)(void *data); /* takes effect after pending fills */
 
-    /* The caller's memory, of which all will be written soon, maybe for the first time; NULL: no matter. */
+    /* Announces that all of the caller's memory will soon be written, maybe for the first time; NULL: no
+     * effect. */
     void (*expect_writes)(void *data, size_t bytes);
 
-    /* Writes the element of `width` bytes (1, 2, 4, 8 or 16) so many times. What the row copies later comes
-     * after it. */
+    /* Writes the element of `width` bytes (1, 2, 4, 8 or 16) `elements` times. Later copies of the row are
+     * ordered after it. */
     hvd_code (*fill)(void *data, const void *element, size_t width, size_t elements, hvd_status *status);
 
-    /* Host memory that copies to and from the device reach best (page-locked); NULL when there is none. */
+    /* Returns host memory that the device copies fastest (page-locked); NULL: out of memory. */
     void *(*staging_allocate)(int32_t device_id, size_t bytes);
     void (*staging_release)(void *data);
 
-    /* Starts copies between device and staging memory, either way: those of a whole batch. *copied is behind
-     * the last one. */
+    /* Starts all copies of a batch, from or to staging memory. *copied is an event after the last one. */
     hvd_code (*copy)(const struct memory_copy *copies, int count, struct memory_event **copied,
                      hvd_status *status);
 
-    /* An event behind all work that the caller's stream holds now; NULL: the device's default stream. */
+    /* Makes an event after all work that the caller's stream has now; NULL: the device's default stream. */
     hvd_code (*event_record)(int32_t device_id, void *stream, struct memory_event **event,
                              hvd_status *status);
-    /* HVD_OK: all work before the event is done; HVD_IN_PROGRESS; else the device has failed. */
+    /* HVD_OK: all work before the event is done; HVD_IN_PROGRESS: not yet; otherwise the device has failed.
+     */
     hvd_code (*event_query)(struct memory_event *event, hvd_status *status);
     /* Waits for the event first if it is still pending. */
     void (*event_release)(struct memory_event *event);
@@ -62,10 +63,10 @@ struct memory_ops {
 
 extern const struct memory_ops memory_host;
 
-/* NULL: this process has no such type of device. */
+/* Returns the row of a type; NULL: this process has no such type of device. */
 const struct memory_ops *memory_of(int32_t device_type);
 
-/* Adds a type of device, or replaces it; `ops` stays valid. Before any tensor of it is submitted. */
+/* Adds or replaces a type of device, before any tensor of it is submitted; `ops` must stay valid. */
 void memory_register(const struct memory_ops *ops);
 
 #endif

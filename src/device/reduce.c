@@ -1,4 +1,5 @@
-/* reduce.c - see reduce.h: finds the kernel of an element type and a reduction. */
+/* reduce.c - finds the kernel of an element type and a reduction, and computes identities. Pure functions on
+ * constant tables; any thread. */
 #include "device/reduce.h"
 
 #include "device/kernel.h"
@@ -48,8 +49,8 @@ weigh_fn reduce_weigh(hvd_dtype dtype)
 
 #define CHUNK 256 /* elements */
 
-/* Whether float32, in which the kernels of smaller types multiply, would make another one of it: 0, infinity,
- * or a subnormal number with few digits. */
+/* Returns true if float32, in which the kernels of smaller types multiply, would change the factor to 0,
+ * infinity or a subnormal number with few digits. */
 static bool is_out_of_float(double factor)
 {
     return factor != 0 && isfinite(factor) && !isnormal((float)factor);
@@ -91,8 +92,7 @@ void reduce_scale(hvd_dtype dtype, void *result, const void *a, size_t elements,
 
 /* ---- identities --------------------------------------------------------------------------------------- */
 
-/* One element of each family in dtypes.def. Floats add up to -0, as 0 would turn a -0
- * into 0. */
+/* The identity of each family in dtypes.def. That of a sum of floats is -0, as 0 would turn a -0 into 0. */
 #define VALUE(type, least, greatest)                                                                         \
     type value = reduction == HVD_MIN       ? (type)(greatest)                                               \
                  : reduction == HVD_MAX     ? (type)(least)                                                  \

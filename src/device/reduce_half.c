@@ -1,6 +1,7 @@
 /* reduce_half.c - kernels of the 16-bit floats, which compute in float32 and round to nearest even: bfloat16,
  * two elements from one 32-bit word, which the compiler vectorises well; and float16 without its
- * instructions, bit for bit as the hardware would. A NaN stays one. */
+ * instructions, bit for bit as the hardware would. A NaN stays a NaN.
+ * Pure functions; any thread. */
 #include "device/kernel.h"
 
 #include <stdint.h>
@@ -24,8 +25,8 @@ INLINE uint32_t bits_of(float value)
 
 /* ---- bfloat16: the upper half of a float32 --------------------------------------------------------- */
 
-/* The upper half of the result is the bfloat16, the lower half is to be ignored. No NaN is rounded away: the
- * lower half of every NaN here is zero, as it is ONE_NAN or comes from a bfloat16. */
+/* Returns the bfloat16 in the upper half; the lower half has no meaning. No NaN is rounded away: the lower
+ * half of every NaN here is zero, as it is ONE_NAN or was a bfloat16. */
 INLINE uint32_t bfloat16_round(float value)
 {
     uint32_t bits = bits_of(value);
@@ -72,7 +73,7 @@ INLINE uint16_t float16_of(float value)
 
 /* ---- operations ------------------------------------------------------------------------------------- */
 
-/* What kernels do with two elements; the weights count in two of them. */
+/* The operations of kernels on two elements; two of them use the weights. */
 #define OPERATION(name, value)                                                                               \
     INLINE float name(float a, float b, struct weights by)                                                   \
     {                                                                                                        \
@@ -89,7 +90,7 @@ OPERATION(scaled, ONE_NAN(a *by.a))
 
 typedef float (*operation_fn)(float a, float b, struct weights by);
 
-/* Of a type for which there is `loop`, which is inlined into each. */
+/* The kernels of a type that has a function `loop`, which is inlined into each. */
 #define COMBINE(loop, type, operation)                                                                       \
     KERNEL static void operation##_##type(void *result, const void *a, const void *b, size_t elements)       \
     {                                                                                                        \

@@ -1,5 +1,5 @@
-/* reduce_plain.c - kernels of all types but the 16-bit floats: plain loops that the compiler vectorises,
- * expanded from dtypes.def. */
+/* reduce_plain.c - kernels of all types except the 16-bit floats: plain loops that the compiler vectorises,
+ * expanded from dtypes.def. Pure functions; any thread. */
 #include "device/kernel.h"
 
 #include <stdint.h>
@@ -29,9 +29,9 @@
 #define HIGHEST(type) ((type)-1 < 1 ? (type)(((uint64_t)1 << (8 * sizeof(type) - 1)) - 1) : (type)-1)
 #define LOWEST(type)  ((type)~HIGHEST(type))
 
-/* Dividing is slow, so an average multiplies; every quotient is exact. Of 2 bytes: by a little more than
- * 1 / divisor: quotients that are not whole lie 1 / divisor or more below the next one, and the excess is a
- * small part of that. */
+/* Dividing is slow, so an average multiplies; every quotient is exact. Integers of 2 bytes are multiplied by
+ * slightly more than 1 / divisor: a quotient that is not whole is at least 1 / divisor below the next whole
+ * number, and the excess is a small part of that. */
 #define DIVIDE_SHORT(name, type)                                                                             \
     KERNEL static void divide_##name(type *to, const type *from, size_t elements, int64_t divisor)           \
     {                                                                                                        \
@@ -44,9 +44,9 @@
 DIVIDE_SHORT(UINT16, uint16_t)
 DIVIDE_SHORT(INT16, int16_t)
 
-/* Of 4 and 8 bytes: an estimate from below by a float with fewer digits than the integer, then the quotient
- * of what remains, by a little more: it is less than divisor + 2^15. `half` is 1 for unsigned types, which
- * convert as signed ones. */
+/* Integers of 4 and 8 bytes: a float with fewer digits than the integer estimates the quotient from below;
+ * the rest, less than divisor + 2^15, is then divided by a slightly larger factor. `half` is 1 for unsigned
+ * types, which are converted as signed ones. */
 #define DIVIDE_LONG(name, type, sign, real, digits, half)                                                    \
     KERNEL static void divide_##name(type *to, const type *from, size_t elements, int64_t divisor)           \
     {                                                                                                        \
@@ -71,7 +71,7 @@ DIVIDE_LONG(INT32, int32_t, int32_t, float, 24, 0)
 DIVIDE_LONG(UINT64, uint64_t, int64_t, double, 53, 1)
 DIVIDE_LONG(INT64, int64_t, int64_t, double, 53, 0)
 
-/* Of bytes: two at a time, by the upper halves of 16-bit products. `divide` takes a pair. */
+/* Bytes are divided in pairs, by the upper halves of 16-bit products. `divide` divides one pair. */
 #define DIVIDE_BYTES(name, type, comm, power, divide)                                                        \
     KERNEL static void divide_##name(type *to, const type *from, size_t elements, int64_t divisor)           \
     {                                                                                                        \
@@ -95,7 +95,7 @@ static inline uint16_t divide_pair(uint16_t pair, uint16_t by)
     return low | (high & 0xff00);
 }
 
-/* Twice each element, as the factor has 15 bits; rounded down, then towards zero. */
+/* Each element is doubled, as the factor has 15 bits; the quotient is rounded down, then towards zero. */
 static inline uint16_t divide_signed_pair(uint16_t pair, int16_t by)
 {
     int16_t low = (int16_t)((int16_t)(pair << 8) >> 7), high = (int16_t)((int16_t)(pair & 0xff00) >> 7);
@@ -130,7 +130,7 @@ DIVIDE_BYTES(INT8, int8_t, int16_t, 32768, divide_signed_pair)
         }                                                                                                    \
     }
 
-/* Of bytes, two at a time, as no instruction multiplies them. */
+/* Bytes are multiplied in pairs, as no instruction multiplies bytes. */
 KERNEL static void product_bytes(void *result, const void *first, const void *second, size_t elements)
 {
     uint8_t *to = result;
@@ -188,8 +188,8 @@ KERNEL static void product_bytes(void *result, const void *first, const void *se
 /* ---- complex numbers: sums and factors go by their parts --------------------------------------------- */
 
 /* The signs of the products that make up a part are factors that the compiler does not know: GCC 12 makes
- * fused operations, which round differently, of a difference beside a sum, though the standard that we ask
- * for forbids it. */
+ * fused operations, which round differently, of a difference next to a sum, although the standard that we
+ * compile for forbids it. */
 static volatile const int plus = 1, minus = -1;
 
 #define KERNELS_complex(name, type, compute)                                                                 \

@@ -1,7 +1,7 @@
 /* reduce_x86.c - kernels of the 16-bit floats with instructions that the compiler does not use by itself: the
  * processor's conversions of float16 (F16C or AVX-512) and of bfloat16 (AVX-512 BF16), and the packing of
- * 16-bit lanes. Bit for bit what reduce_half.c does. The last few elements go through the same instructions
- * in a padded register, so every element is rounded in one way. */
+ * 16-bit lanes. Results equal those of reduce_half.c bit for bit. The last few elements use the same
+ * instructions in a padded register, so every element is rounded in one way. Pure functions; any thread. */
 #include "device/kernel.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -19,8 +19,8 @@
 #define SCALE_WEIGHTS  ((struct weights){.a = (float)(factor / (double)divisor)})
 #define SCALED_OPERAND void *result, const void *first, size_t elements, double factor, int64_t divisor
 
-/* Which NaNs of the one become which of the other: what was computed becomes ONE_NAN; and the processor's min
- * and max yield the second operand where one is a NaN, ours yield the NaN. */
+/* How NaNs are converted: a computed one becomes ONE_NAN. The processor's min and max return the second
+ * operand if one is a NaN; these return the NaN. */
 #define ANY_NAN(unit)   low, high, spread_##unit(NAN), spread_##unit(NAN)
 #define FIRST_NAN(unit) low_a, high_a, low_a, high_a
 
@@ -53,7 +53,7 @@
         }                                                                                                    \
     }
 
-/* Both are exact, so the last few may go through the portable loops. */
+/* Both are exact, so the last few elements may use the portable loops. */
 #define CONVERSION(isa, set, conversion, portable, lanes, to, from, ...)                                     \
     __attribute__((target(isa))) static void conversion##_##set(void *results, const void *sources,          \
                                                                 size_t elements)                             \
@@ -88,7 +88,7 @@
                                                  product_##set,       scale_##set,         weigh_##set,      \
                                                  widen_##conversions, narrow_##conversions};
 
-/* Counts in one of the verbs. */
+/* One of the operations uses it. */
 #define FACTOR __attribute__((unused))
 
 #define VERB(isa, type, name, arguments, value)                                                              \
@@ -101,13 +101,13 @@
     VERB(isa, VECTOR_##unit, name##_##unit,                                                                  \
          (FACTOR VECTOR_##unit a, FACTOR VECTOR_##unit b, FACTOR struct weights_##unit by), value)
 
-/* As struct weights, in every lane. */
+/* struct weights in every lane. */
 #define SPREAD_WEIGHTS(unit)                                                                                 \
     struct weights_##unit {                                                                                  \
         VECTOR_##unit a, b;                                                                                  \
     };
 
-/* A NaN is rare, so both registers are asked at once. */
+/* A NaN is rare, so both registers are tested at once. */
 #define OPERATIONS(isa, unit)                                                                                \
     OPERATION(isa, unit, add, a + b)                                                                         \
     OPERATION(isa, unit, weighed, a *by.a + b * by.b)                                                        \
@@ -193,7 +193,7 @@ VERB(AVX512, __m512, low_bf16, (const uint16_t *from),
 VERB(AVX512, __m512, high_bf16, (const uint16_t *from),
      _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(from), _mm512_set1_epi32((int)0xffff0000))))
 
-/* Widened they lie in turn. */
+/* Widened elements alternate between the registers. */
 VERB(AVX512, __m512, low_wide, (const uint16_t *from),
      _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)),
                                            16)))
@@ -201,7 +201,8 @@ VERB(AVX512, __m512, high_wide, (const uint16_t *from), low_wide(from + LANES_av
 WIDEN(AVX512, avx512, wide, kernels_BFLOAT16)
 #define narrow_wide narrow_bfloat16
 
-/* The upper halves, one more where the lower half is above 0x8000, or at it and the upper half is odd. */
+/* The upper halves, plus one if the lower half is above 0x8000, or equal to it while the upper half is odd.
+ */
 INLINE(AVX512) void store_bf16(uint16_t *to, __m512 low, __m512 high)
 {
     __m512i even = _mm512_castps_si512(low), odd = _mm512_castps_si512(high), one = _mm512_set1_epi16(1);

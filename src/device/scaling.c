@@ -1,4 +1,5 @@
-/* scaling.c - see scaling.h. */
+/* scaling.c - computes the factors before and after a reduction, and applies them with the kernels of
+ * reduce.h. Pure functions; any thread. A finite factor of the caller never becomes infinite. */
 #include "device/scaling.h"
 
 #include "base/types.h"
@@ -6,7 +7,7 @@
 
 #include <math.h>
 
-/* 1 / size, rounded down to a power of two. */
+/* Returns 1 / size, rounded down to a power of two. */
 static float weight_of(int size)
 {
     float weight = 1;
@@ -28,8 +29,8 @@ struct scaling scaling_of(hvd_dtype dtype, hvd_reduction reduction, double presc
     }
     scaling.weight = weight_of(size);
     double factor = postscale / (size * (double)scaling.weight);
-    /* A finite factor stays finite: 0 times infinity is no number. Both make infinities of all halves but 0.
-     */
+    /* A finite factor stays finite, as 0 times infinity is a NaN. Both turn all halves except 0 into
+     * infinities. */
     scaling.factor = isinf(factor) ? postscale : factor;
     return scaling;
 }

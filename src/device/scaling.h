@@ -1,9 +1,9 @@
-/* scaling.h - what elements are multiplied by before and after they are added up: the factors of a request,
- * and the division of an average.
+/* scaling.h - the factors that elements are multiplied by before and after they are added: those of a
+ * request, and the division of an average.
  *
- * The sum of an average of halves could overflow where the average does not. Each rank's elements are
+ * The sum of halves could overflow when their average does not. Each rank's elements are
  * therefore multiplied by a weight first: 1 / n, rounded down to a power of two, which is exact unless the
- * product is subnormal. The sum is multiplied by 1 / (n * weight), at most 2, in the end. Pure functions; any
+ * product is subnormal. The sum is multiplied by 1 / (n * weight), at most 2, at the end. Pure functions; any
  * thread. */
 #ifndef HVD_DEVICE_SCALING_H
 #define HVD_DEVICE_SCALING_H
@@ -18,19 +18,20 @@ struct scaling {
     hvd_dtype dtype;
     double prescale;
     float weight;  /* of each rank's elements; 1 unless halves are averaged */
-    double factor; /* of the sum, with the divisor, as of reduce_scale */
+    double factor; /* of the sum, with the divisor, as in reduce_scale */
     int64_t divisor;
 };
 
-/* Of a reduction over this number of ranks. */
+/* Returns the scaling of a reduction over `size` ranks. */
 struct scaling scaling_of(hvd_dtype dtype, hvd_reduction reduction, double prescale, double postscale,
                           int size);
 
-/* Whether elements have to be multiplied before they are added; multiplies them, by the weight too. */
+/* scaling_begins: elements must be multiplied before they are added. scaling_begin multiplies them, also by
+ * the weight. */
 bool scaling_begins(const struct scaling *scaling);
 void scaling_begin(const struct scaling *scaling, void *result, const void *a, size_t elements);
 
-/* Whether the sum has to be multiplied; multiplies it. */
+/* scaling_ends: the sum must be multiplied. scaling_end multiplies it. */
 bool scaling_ends(const struct scaling *scaling);
 void scaling_end(const struct scaling *scaling, void *data, size_t elements);
 

@@ -1,4 +1,5 @@
-/* dtype.c - see dtype.h. Constant tables only. */
+/* dtype.c - converts element types from and to the numbers of frameworks, by a table from dtypes.def. Any
+ * thread; also compiled into TensorFlow's library, so it has only constant data and calls nothing. */
 #include "native/dtype.h"
 
 static const struct {

@@ -1,4 +1,4 @@
-/* dtype.h - element types by the numbers that the frameworks' C interfaces have for them. Any thread. */
+/* dtype.h - converts element types from and to the numbers in the C interfaces of frameworks. Any thread. */
 #ifndef HVD_NATIVE_DTYPE_H
 #define HVD_NATIVE_DTYPE_H
 
@@ -6,10 +6,10 @@
 
 enum framework { FRAMEWORK_XLA, FRAMEWORK_TENSORFLOW, FRAMEWORK_MXNET, FRAMEWORKS };
 
-/* One that hvd_submit refuses where the engine has no such type. */
+/* Returns the element type; for an unknown number, one that hvd_submit refuses. */
 hvd_dtype dtype_of(enum framework framework, int number);
 
-/* The framework's number; -1 where it has no such type. */
+/* Returns the framework's number; -1 if it has no such type. */
 int dtype_number(enum framework framework, hvd_dtype dtype);
 
 #endif

@@ -1,4 +1,6 @@
-/* entry.c - see entry.h. One word holds whether the context is lent, and how often. */
+/* entry.c - lends the process's context to native kernels without a lock: one atomic word has the flag OPEN
+ * and the number of holders. Any thread may borrow; one thread at a time opens and closes. Once OPEN is
+ * cleared and the count is zero, no kernel uses the context. */
 #include "native/entry.h"
 
 #include <stdatomic.h>
@@ -7,13 +9,13 @@
 
 #define HELP_SECONDS 50e-6
 
-/* A holder gives the context back within about the time of help, so a shutdown may poll. */
+/* A holder returns the context after about HELP_SECONDS, so a shutdown may poll. */
 #define CLOSE_POLL_NS 100000
 
 enum { OPEN = 1, HOLDER = 2 };
 
 static atomic_uint state;
-static hvd_context *lent; /* changes only while there is neither OPEN nor a HOLDER that was let in */
+static hvd_context *lent; /* changes only without OPEN and without admitted holders */
 static _Thread_local int callbacks;
 
 void entry_open(hvd_context *context)

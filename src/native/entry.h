@@ -1,6 +1,6 @@
-/* entry.h - how native code of frameworks uses the engine: kernels that hold no GIL, on any number of
- * threads, borrow the process's default context; a shutdown waits until all have given it back. Any thread,
- * except where it says otherwise. */
+/* entry.h - how native code of frameworks uses the engine: kernels without the GIL, on any number of threads,
+ * borrow the process's default context; a shutdown waits until all have returned it. Any thread, except as
+ * stated. */
 #ifndef HVD_NATIVE_ENTRY_H
 #define HVD_NATIVE_ENTRY_H
 
@@ -10,42 +10,43 @@
 
 /* ---- for the owner of the context, one thread at a time ------------------------------------------------ */
 
-/* Lends the context from now on. */
+/* Starts lending the context. */
 void entry_open(hvd_context *context);
 
-/* Lends it no more, and returns when nobody holds it: hvd_shutdown may follow. Fine when it is not open. */
+/* Stops lending it and returns when no kernel holds it: hvd_shutdown may follow. Does nothing if it is not
+ * open. */
 void entry_close(void);
 
-/* In a child of fork(): those that held it do not exist here. */
+/* Forgets all holders; for a child of fork(), where their threads do not exist. */
 void entry_forget_threads(void);
 
 /* ---- for kernels -------------------------------------------------------------------------------------- */
 
-/* The context, until entry_release; NULL with a status: there is none, or it is being shut down. May nest.
- * Hold it for a submission, never for a wait without a limit. */
+/* Borrows the context until entry_release; NULL with a status: there is none, or it is being shut down. May
+ * nest. Hold it for a submission, never for a wait without a limit. */
 hvd_context *entry_acquire(hvd_status *status);
 void entry_release(void);
 
-/* Whether this thread may wait: not inside entry_callback_begin. Then hvd_request.waits is right, and
- * entry_help has to follow. */
+/* Returns true if this thread may wait, which is not inside entry_callback_begin. Set hvd_request.waits in
+ * that case, and call entry_help after the submission. */
 bool entry_may_help(void);
 
-/* Makes progress with what was just submitted for at most 50 microseconds, as nothing else waits for it: a
- * small operation is mostly done by then, without the wake-up of a thread. Where another thread makes
- * progress this one returns at once. Between acquire and release. */
+/* Makes progress with the operation just submitted for at most 50 microseconds, as no thread waits for it: a
+ * small operation is usually done by then, without waking a thread. Returns at once if another thread makes
+ * progress. Call it between acquire and release. */
 void entry_help(hvd_handle *handle);
 
-/* Around what an hvd_done_fn calls in the framework, which may run the next kernels there: those must not
- * wait. */
+/* Call these around calls of an hvd_done_fn into the framework, which may run the next kernels inside: those
+ * must not wait. */
 void entry_callback_begin(void);
 void entry_callback_end(void);
 
-/* A code as frameworks number theirs that use absl: XLA and TensorFlow. */
+/* Returns the number of the code in frameworks that use absl: XLA and TensorFlow. */
 int entry_absl_code(hvd_code code);
 
 /* ---- for kernels in a library of their own, which nothing links to this one --------------------------- */
 
-/* All that they call. New rows are added at the end. */
+/* All functions that they call. New rows are added at the end. */
 struct entry_table {
     size_t struct_size;
     hvd_context *(*acquire)(hvd_status *status);

@@ -1,5 +1,6 @@
-/* mxnet.c - see mxnet.h. An operation lives until MXNet's engine deletes it, which is when it has run, or
- * when it was skipped because what should have made its inputs failed. */
+/* mxnet.c - puts collectives on MXNet's engine as operations. mxnet_push runs in any thread of the caller,
+ * `run` in a thread of MXNet, `finish` in any thread of the engine. An operation lives until MXNet's engine
+ * deletes it: after it has run, or when it was skipped because the operation that makes its inputs failed. */
 #include "native/mxnet.h"
 
 #include "native/dtype.h"
@@ -19,7 +20,8 @@ struct error { /* std::runtime_error of libstdc++ */
     void *words[2];
 };
 
-/* How an operation's end is announced: an object of MXNet's engine, passed by address, to be copied. */
+/* The callback for the end of an operation: an object of MXNet's engine, passed by address, which must be
+ * copied. */
 struct completion {
     void (*callback)(struct engine *engine, void *argument, const struct error *error);
     struct engine *engine;
@@ -40,7 +42,7 @@ static struct {
     int (*share)(void *array, void **copy);
     int (*free)(void *array);
     const char *(*last_error)(void);
-    void (*make_dense)(void *chunk); /* NULL where there is no oneDNN */
+    void (*make_dense)(void *chunk); /* NULL without oneDNN */
     void (*error_create)(struct error *error, const char *text);
     void (*error_destroy)(struct error *error);
 } mxnet;
@@ -105,8 +107,9 @@ static void free_operation(void *argument)
     free(operation);
 }
 
-/* The operation may be gone when this returns. Its arrays go before: to free one pushes another operation,
- * which MXNet must not find behind the last that it waits for at the process's end. */
+/* Completes the operation, which may be gone when this returns. Its arrays are freed first: freeing one
+ * pushes another operation, which must not follow the last one that MXNet waits for at the end of the
+ * process. */
 static void finish(void *argument, const hvd_status *status)
 {
     struct operation *operation = argument;
@@ -124,13 +127,15 @@ static void finish(void *argument, const hvd_status *status)
     entry_callback_end();
 }
 
-/* An NDArray begins with the address of the memory that it shares with its views. */
+/* Returns the memory of an array: an NDArray starts with the address of the memory that it shares with its
+ * views. */
 static void *chunk_of(void *array)
 {
     return *(void **)array;
 }
 
-/* Where the arrays lie is known only now; oneDNN's operators may have left them in a layout of their own. */
+/* Finds the addresses of the arrays, which are known only now; oneDNN's operators may have changed their
+ * layout. */
 static hvd_code find_data(struct operation *operation, hvd_status *status)
 {
     for (int32_t i = 0; i < operation->count; i++) {
@@ -170,7 +175,8 @@ static void run(void *resources, void *on_complete, void *argument)
 
 /* ---- in the caller ----------------------------------------------------------------------------------- */
 
-/* A handle of our own, as the caller's may go, and what is known of the array before it has data. */
+/* Makes a handle of the operation's own, as the caller may drop his, and describes the array before it has
+ * data. */
 static int describe(struct operation *operation, int32_t place, void *array)
 {
     hvd_tensor *tensor = &operation->tensors[place];
@@ -188,7 +194,7 @@ static int describe(struct operation *operation, int32_t place, void *array)
     return 0;
 }
 
-/* NULL: out of memory. */
+/* Makes the operation of a call, without arrays; returns NULL if out of memory. */
 static struct operation *create(const struct mxnet_call *call)
 {
     int32_t count = call->count * (call->outputs ? 2 : 1);
@@ -225,8 +231,8 @@ static struct operation *create(const struct mxnet_call *call)
     return operation;
 }
 
-/* The arrays with memory of their own, [operation->count] at most: MXNet's engine would wait for ever where
- * one operation names the same memory twice. */
+/* Fills in the arrays that share no memory, at most [operation->count]: MXNet's engine would wait forever if
+ * one operation named the same memory twice. */
 static int distinct(const struct operation *operation, void **arrays)
 {
     int count = 0;
@@ -249,7 +255,7 @@ int mxnet_push(const struct mxnet_call *call)
     int code = operation && arrays ? 0 : -2;
     for (int32_t i = 0; !code && i < operation->count; i++)
         code = describe(operation, i, i < call->count ? call->inputs[i] : call->outputs[i - call->count]);
-    if (!code) /* inputs are written, too: make_dense may change their layout */
+    if (!code) /* inputs count as written: make_dense may change their layout */
         code =
             mxnet.push(run, operation, free_operation, &device, NULL, 0, arrays, distinct(operation, arrays),
                        &property, call->priority, hvd_operation_name(call->operation), false);

@@ -1,4 +1,6 @@
-/* xla.c - see xla.h. A call of the handler is one request, whose end completes XLA's future. */
+/* xla.c - XLA's handler of all collectives: each call is one request, whose end completes XLA's future. The
+ * handler runs on any thread of XLA, completion on any thread of the engine. A call belongs to the engine
+ * from the submission to `call_done`, which frees it. */
 #include "native/xla.h"
 
 #include "native/dtype.h"
@@ -15,7 +17,7 @@ struct call {
     struct xla_future *future;
 };
 
-/* ---- XLA's words ------------------------------------------------------------------------------------ */
+/* ---- XLA's errors ----------------------------------------------------------------------------------- */
 
 static struct xla_error *error_of(const struct xla_api *api, const hvd_status *status)
 {
@@ -33,8 +35,8 @@ static hvd_code fail(hvd_status *status, hvd_code code, const char *text)
     return code;
 }
 
-/* The runtime refuses other versions than those it knows, and with them all of its back end: so this one
- * reports the runtime's own. */
+/* Answers the call that registers the handler. The runtime refuses versions that it does not know, and with
+ * them its whole back end, so the handler reports the runtime's own version. */
 static bool answer_registration(const struct xla_frame *frame)
 {
     for (struct xla_extension *e = frame->head.extensions; e; e = e->next) {
@@ -97,7 +99,7 @@ static hvd_code read_request(const struct xla_attributes *attributes, hvd_reques
                     "this program was compiled by another version of Horovod; compile it again");
     request->operation = (hvd_operation)operation;
     request->reduction = (hvd_reduction)reduction;
-    /* One too long is cut where the engine still refuses it. */
+    /* A name that is too long is cut to a length that the engine still refuses. */
     snprintf(name, NAME_MOST, "%.*s", (int)text->length, text->start);
     return HVD_OK;
 }
@@ -143,7 +145,7 @@ static void set_tensors(hvd_request *request, hvd_tensor *tensors, const struct 
     request->outputs = tensors + count;
 }
 
-/* Frees the call, which may be over when this returns. */
+/* Gives the call to the engine, which may have finished and freed it when this returns. */
 static void submit(hvd_context *context, hvd_request *request, struct call *call)
 {
     hvd_handle *handle;
@@ -192,7 +194,7 @@ struct xla_error *xla_handler(struct xla_frame *frame)
     char name[NAME_MOST];
     if (answer_registration(frame) || frame->stage != XLA_EXECUTE)
         return NULL;
-    if (frame->api->head.struct_size < sizeof *frame->api) { /* futures lie elsewhere */
+    if (frame->api->head.struct_size < sizeof *frame->api) { /* futures have other offsets */
         fail(&status, HVD_UNSUPPORTED, "this jaxlib is too old; horovod.jax needs 0.6 or newer");
         return error_of(frame->api, &status);
     }

@@ -1,6 +1,6 @@
 /* xla.h - the part of XLA's foreign function interface (version 0.x) that its handlers here use, by
- * layout: no header of XLA is needed to build. Fields behind the last one used are left out; what is newer
- * than the oldest version served is guarded by struct_size. test/python/test_jax.py compares all offsets with
+ * layout: no header of XLA is needed to build. Fields after the last one used are left out; fields newer than
+ * the oldest supported version are guarded by struct_size. test/python/test_jax.py compares all offsets with
  * the header that jaxlib ships. */
 #ifndef HVD_NATIVE_XLA_H
 #define HVD_NATIVE_XLA_H
@@ -12,9 +12,9 @@ enum { XLA_S64 = 5, XLA_F64 = 12 };      /* types of scalars; those of tensors a
 enum { XLA_SCALAR = 3, XLA_STRING = 4 }; /* kinds of attributes */
 enum { XLA_EXECUTE = 3 };                /* the stage in which buffers may be used */
 enum { XLA_METADATA_EXTENSION = 1 };     /* the registration's call, which only reads the version */
-enum { XLA_FUTURE_CREATE_SIZE = 24 };    /* versions disagree; all take this one */
+enum { XLA_FUTURE_CREATE_SIZE = 24 };    /* versions differ; all accept this one */
 
-/* Every struct that crosses the interface begins so. */
+/* Every struct of the interface starts with this. */
 struct xla_extension {
     size_t struct_size;
     int kind;
@@ -86,7 +86,7 @@ struct xla_future_error_args {
     struct xla_error *error;
 };
 
-/* An error that a function returns is the caller's. */
+/* The caller owns an error that a function returns. */
 struct xla_api {
     struct xla_head head;
     struct xla_version version;
@@ -105,12 +105,12 @@ struct xla_frame {
     int stage;
     struct xla_buffers inputs, outputs;
     struct xla_attributes attributes;
-    struct xla_future *future; /* out: not NULL, then the buffers stay until it is completed */
+    struct xla_future *future; /* out: if not NULL, the buffers stay until it is completed */
 };
 
 /* The handler of all operations. Attributes, all needed: `name` (text), `operation`, `reduction`, `root`,
  * `process_set`, `grouped` (int64), `prescale`, `postscale` (float64), as of hvd_request. Inputs and outputs
- * are the tensors, of any types. Any thread; an XLA thread is held for no longer than entry_help takes. */
+ * are the tensors, of any types. Any thread; it keeps an XLA thread no longer than entry_help runs. */
 struct xla_error *xla_handler(struct xla_frame *frame);
 
 #endif

@@ -1,4 +1,5 @@
-/* api.c - see api.h. Called while this library is loaded. */
+/* api.c - looks up the functions of TensorFlow's C interface by name. Runs once, in the thread that loads
+ * this library; afterwards the table never changes. */
 #include "tensorflow/api.h"
 
 #include <dlfcn.h>

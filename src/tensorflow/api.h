@@ -1,6 +1,6 @@
 /* api.h - the part of TensorFlow's C interface (2.12 and newer) that the operations here use. No header of
  * TensorFlow is needed to build, and nothing is linked: the functions are looked up in TensorFlow's library,
- * which is loaded before this one. */
+ * which is loaded before this one. Any thread, once tf_open has returned. */
 #ifndef HVD_TENSORFLOW_API_H
 #define HVD_TENSORFLOW_API_H
 
@@ -92,7 +92,7 @@ typedef void tf_delete_fn(void *kernel);
     FUNCTION(void *, TensorData, (const TF_Tensor *))                                                        \
     FUNCTION(int64_t, TensorElementCount, (const TF_Tensor *))
 
-/* Since 2.13; NULL before. */
+/* Since 2.13; NULL in older versions. */
 #define TF_ASYNC_FUNCTIONS(FUNCTION)                                                                         \
     FUNCTION(TF_KernelBuilder *, NewAsyncKernelBuilder,                                                      \
              (const char *op, const char *device, tf_create_fn *, tf_compute_async_fn *, tf_delete_fn *))    \
@@ -108,7 +108,7 @@ struct tf_api {
 /* Complete once tf_open has returned true. */
 extern struct tf_api tf;
 
-/* Looks up all functions. False: there is no TensorFlow in this process, or one without some of them, the
+/* Looks up all functions. Returns false if this process has no TensorFlow, or one without some of them, the
  * first of which is in *missing. */
 bool tf_open(const char **missing);
 

@@ -1,5 +1,6 @@
-/* collectives.c - the kernels of the collectives. One submits what its inputs hold, makes progress for at
- * most 50 microseconds, and returns; the engine's `done` function hands over the outputs, on any thread. */
+/* collectives.c - the kernels of the collectives. A kernel runs on any thread of TensorFlow: it submits its
+ * inputs, makes progress for at most 50 microseconds, and returns; the engine's `done` function sets the
+ * outputs, on any thread. A call is freed by the last of its two holders. */
 #include "tensorflow/collectives.h"
 
 #include "native/dtype.h"
@@ -12,32 +13,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_MOST = 1100 }; /* one too long is cut where the engine still refuses it */
+enum { NAME_MOST = 1100 }; /* a longer name is cut to a length that the engine still refuses */
 
-/* A kernel: one node of a graph, or what eager calls with the same attributes share. */
+/* A kernel: one node of a graph, or shared by eager calls with the same attributes. */
 struct node {
     hvd_request request; /* without tensors */
     double factors[2];   /* before and after the reduction */
-    bool splits_given;   /* alltoall: else the same number of rows to all */
+    bool splits_given;   /* alltoall: false: the same number of rows to all ranks */
     char name[NAME_MOST];
 };
 
-/* One run of a kernel. The inputs belong to TensorFlow's context, which lasts until the end. */
+/* One run of a kernel. The inputs belong to TensorFlow's context, which lasts until the run is completed. */
 struct call {
-    atomic_int holders; /* who submitted it, and the engine */
+    atomic_int holders; /* the submitting thread and the engine */
     TF_OpKernelContext *context;
     struct completion completion;
-    sem_t *over; /* instead of a completion */
+    sem_t *over; /* posted at the end, instead of a completion; or NULL */
     hvd_handle *handle;
     hvd_operation operation;
     int32_t count;
     int64_t *splits;
-    hvd_tensor *outputs; /* [count], or NULL where the engine makes them */
+    hvd_tensor *outputs; /* [count], or NULL if the engine makes them */
     hvd_tensor *inputs;  /* [count] */
     int64_t (*shapes)[HVD_MAX_DIMENSIONS];
 };
 
-/* ---- TensorFlow's words -------------------------------------------------------------------------------- */
+/* ---- errors -------------------------------------------------------------------------------------------- */
 
 static hvd_code fail(hvd_status *status, hvd_code code, const char *text)
 {
@@ -55,7 +56,7 @@ static void free_result(void *data, size_t bytes, void *unused)
     engine->free(data);
 }
 
-/* A result of the engine becomes TensorFlow's, without a copy. */
+/* Makes a result of the engine an output of TensorFlow, without a copy. */
 static TF_Tensor *adopt(TF_OpKernelContext *context, int index, const hvd_tensor *result, TF_Status *status)
 {
     size_t bytes = engine->dtype_size(result->dtype);
@@ -84,7 +85,7 @@ static hvd_code set_last(struct call *call, TF_Status *failure, hvd_status *stat
     return code;
 }
 
-/* Those that the engine has made. */
+/* Sets the outputs that the engine has made. */
 static hvd_code set_outputs(struct call *call, hvd_status *status)
 {
     TF_Status *failure = tf.NewStatus();
@@ -104,7 +105,7 @@ static hvd_code set_outputs(struct call *call, hvd_status *status)
 
 /* ---- the end ------------------------------------------------------------------------------------------ */
 
-static void let_go(struct call *call)
+static void release(struct call *call)
 {
     if (atomic_fetch_sub(&call->holders, 1) > 1)
         return;
@@ -112,7 +113,7 @@ static void let_go(struct call *call)
     free(call);
 }
 
-/* hvd_done_fn. */
+/* The hvd_done_fn of a call: sets outputs or the error, and completes the kernel. */
 static void finish(void *argument, const hvd_status *outcome)
 {
     struct call *call = argument;
@@ -121,7 +122,7 @@ static void finish(void *argument, const hvd_status *outcome)
     hvd_status status = {.code = outcome->code};
     if (outcome->code || set_outputs(call, &status))
         kernel_fail(call->context, outcome->code ? outcome : &status);
-    let_go(call);
+    release(call);
     if (over) {
         sem_post(over);
         return;
@@ -131,7 +132,7 @@ static void finish(void *argument, const hvd_status *outcome)
     engine->callback_end();
 }
 
-/* ---- the beginning ------------------------------------------------------------------------------------ */
+/* ---- submission --------------------------------------------------------------------------------------- */
 
 static struct call *make_call(const struct node *node, TF_OpKernelContext *context)
 {
@@ -154,7 +155,8 @@ static struct call *make_call(const struct node *node, TF_OpKernelContext *conte
     return call;
 }
 
-/* TensorFlow's own reference is let go at once: with it no input's memory would become an output's. */
+/* Reads an input. The reference from GetInput is released at once: with it no input's memory could become an
+ * output's. */
 static void read_input(struct call *call, int index, TF_Status *failure)
 {
     TF_Tensor *tensor = NULL;
@@ -172,7 +174,7 @@ static void read_input(struct call *call, int index, TF_Status *failure)
     tf.DeleteTensor(tensor);
 }
 
-/* The input's memory, where nothing else needs it any more. */
+/* Makes an output, in the input's memory if nothing else needs that any longer. */
 static void make_output(struct call *call, int index, TF_Status *failure)
 {
     const hvd_tensor *input = &call->inputs[index];
@@ -188,7 +190,7 @@ static void make_output(struct call *call, int index, TF_Status *failure)
     tf.DeleteTensor(tensor);
 }
 
-/* Alltoall's, where the node has some. */
+/* Reads the splits of an alltoall. */
 static hvd_code read_splits(struct call *call, hvd_context *context, int32_t set, hvd_request *request,
                             hvd_status *status)
 {
@@ -224,7 +226,7 @@ static hvd_code read_tensors(struct call *call, hvd_status *status)
     return code;
 }
 
-/* The call may be gone when this returns HVD_OK; else nothing was started. */
+/* Submits a call, which may be gone when this returns HVD_OK; on an error nothing was started. */
 static hvd_code submit(const struct node *node, struct call *call, hvd_status *status)
 {
     hvd_request request = node->request;
@@ -243,7 +245,7 @@ static hvd_code submit(const struct node *node, struct call *call, hvd_status *s
         code = engine->submit(context, &request, &call->handle, status);
     if (!code) {
         engine->help(call->handle);
-        let_go(call);
+        release(call);
     }
     engine->release();
     return code;

@@ -1,7 +1,8 @@
-/* completion.c - see completion.h. TensorFlow passes the address of a std::function<void()> that is a
- * parameter of its own, by value: it lies on the stack and dies when the kernel's call returns. So it is
- * moved from there exactly as libstdc++ does. One on the heap, as a later version may have it, stays where it
- * is. */
+/* completion.c - keeps TensorFlow's callback beyond the kernel's call. A callback is taken in the kernel's
+ * thread and run once, in any thread. TensorFlow passes the address of a std::function<void()> that is a
+ * by-value parameter of its own: it is on the stack and is destroyed when the kernel's call returns, so it is
+ * moved from there exactly as libstdc++ does. A callback on the heap, as a later version may have, is not
+ * moved. */
 #include "tensorflow/completion.h"
 
 #include <pthread.h>
@@ -34,7 +35,7 @@ bool completion_works(void)
     return called;
 }
 
-/* The lowest address of this thread's stack and the first one behind it; unknown: all of memory. */
+/* Returns true if the address is on this thread's stack, also if the bounds of the stack are unknown. */
 static bool on_own_stack(const void *address)
 {
     static _Thread_local uintptr_t lowest, end;

@@ -9,13 +9,15 @@ struct completion {
     struct tf_function *lasting;
 };
 
-/* Whether this TensorFlow has asynchronous kernels, and calls what it is given as expected here. */
+/* Returns true if this TensorFlow has asynchronous kernels, and runs a callback as expected here. */
 bool completion_works(void);
 
-/* In the kernel's own call, as TensorFlow's object may die when that returns. */
+/* Takes ownership of the callback. Call it in the kernel's own call, whose return may destroy TensorFlow's
+ * object. */
 struct completion completion_take(struct tf_function *done);
 
-/* Once; TensorFlow may run more of the graph inside. Neither context nor tensors may be used any more. */
+/* Runs the callback, once. TensorFlow may run more of the graph inside; context and tensors must no longer be
+ * used. */
 void completion_run(struct completion *completion);
 
 #endif

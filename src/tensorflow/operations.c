@@ -1,5 +1,5 @@
-/* operations.c - the definitions of the operations, registered while tf.load_op_library loads this library,
- * which then makes a Python function of each. */
+/* operations.c - the definitions of the operations. The thread that loads this library in tf.load_op_library
+ * registers them; TensorFlow then makes a Python function of each. */
 #include "tensorflow/operations.h"
 
 #include "tensorflow/api.h"
@@ -17,21 +17,22 @@
 static const char one[] = "T: " TYPES;
 static const char some[] = "T: list(" TYPES ") >= 1";
 
-/* Equal on all ranks and unique among what is in flight; not used if it is unnamed: the engine counts. */
+/* Equal on all ranks and unique among operations in flight; unused for an unnamed one, which the engine
+ * numbers. */
 #define NAME "tensor_name: string = ''", "unnamed: int = 0"
 #define SET  "process_set_id: int = 0"
 /* Factors are the bits of a float64, as TensorFlow's attributes have floats of 32 bits only. */
 #define REDUCING "reduce_op: int", "prescale_bits: int", "postscale_bits: int"
 #define ROOT     "root_rank: int"
 
-/* A resource that is never read. It keeps TensorFlow from folding and merging operations, which being
- * stateful alone would do, too; but those it runs one after the other, unless they have resources of their
- * own. */
+/* A resource that is never read. It keeps TensorFlow from folding and merging operations. Being stateful
+ * would also do that, but TensorFlow runs stateful operations one after another unless they have resources of
+ * their own. */
 #define TOKEN "token: resource"
 
 static const char *trouble = "TensorFlow is not loaded; import it first";
 
-/* ---- shapes: of every input but the token one output, unless it says otherwise ------------------------ */
+/* ---- shapes: one output for every input except the token, unless stated otherwise --------------------- */
 
 static int outputs_of(TF_ShapeInferenceContext *context)
 {
@@ -49,7 +50,8 @@ static void same_shapes(TF_ShapeInferenceContext *context, TF_Status *status)
     tf.DeleteShapeHandle(shape);
 }
 
-/* All but the first extent is the input's. Without a known rank nothing is known of the output, either. */
+/* Sets an output's shape: all extents except the first are the input's; unknown if the input's rank is
+ * unknown. */
 static void set_rows(TF_ShapeInferenceContext *context, int index, TF_Status *status)
 {
     TF_ShapeHandle *input = tf.NewShapeHandle(), *rest = tf.NewShapeHandle(), *output = tf.NewShapeHandle();

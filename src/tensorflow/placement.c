@@ -1,4 +1,5 @@
-/* placement.c - the kernels of the operations that say where this process stands, each time that they run. */
+/* placement.c - the kernels of the operations that return rank, size and membership of this process, read
+ * anew in each run. Any thread of TensorFlow; each run borrows the engine's context. */
 #include "tensorflow/placement.h"
 
 #include "tensorflow/kernel.h"
@@ -14,7 +15,7 @@ struct node {
     int32_t process_set;
 };
 
-/* -1 with a status: there is no such process set, or no memory. */
+/* Returns -1 and sets a status if there is no such process set, or no memory. */
 static int32_t property_of_set(hvd_context *context, const struct node *node, hvd_status *status)
 {
     hvd_placement placement = engine->placement(context);
