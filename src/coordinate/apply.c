@@ -19,14 +19,11 @@ static hvd_code apply_assign(struct coordinator *c, const struct decision *decis
 {
     struct entry *entry = table_entry(&c->table, decision->name, decision->name_length);
     if (!entry)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the cache of requests");
+        return status_no_memory(status);
     if (entry->agreed)
         return refuse(status, "a second id for a name that has", entry->agreed->id);
     struct form *form;
-    hvd_code code =
-        form_find(&c->table.forms, &decision->signature, c->config.tree.topology->size, &form, status);
-    if (code)
-        return code;
+    TRY(form_find(&c->table.forms, &decision->signature, c->config.tree.topology->size, &form, status));
     /* The number of this very decision becomes the id. */
     return table_agree(&c->table, entry, c->seen, form, status);
 }
@@ -80,8 +77,7 @@ static hvd_code take_members(struct coordinator *c, struct decision *decision, b
 {
     *all_short = true;
     if (!reserve_members(c, (size_t)decision->count))
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch of %d requests",
-                          decision->count);
+        return status_no_memory(status);
     for (int i = 0; i < decision->count; i++) {
         uint64_t id = wire_get_u64(&decision->ids);
         struct agreement *agreement = table_agreement(&c->table, id);
@@ -105,9 +101,7 @@ static hvd_code take_members(struct coordinator *c, struct decision *decision, b
 static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hvd_status *status)
 {
     bool all_short;
-    hvd_code code = take_members(c, decision, &all_short, status);
-    if (code)
-        return code;
+    TRY(take_members(c, decision, &all_short, status));
     struct batch batch = {.sequence = c->seen,
                           .requests = c->members,
                           .members = c->forms,
@@ -126,9 +120,7 @@ static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hv
 static hvd_code apply_result(struct coordinator *c, struct decision *decision, hvd_status *status)
 {
     bool all_short;
-    hvd_code code = take_members(c, decision, &all_short, status);
-    if (code)
-        return code;
+    TRY(take_members(c, decision, &all_short, status));
     const struct pending *request = c->members[0];
     struct signature_summary summary;
     signature_summarize(c->forms[0].signature, &summary);
@@ -207,9 +199,7 @@ hvd_code apply_decisions(struct coordinator *c, struct wire_reader *reader, hvd_
             return refuse(status, "the leaving of a rank that is not in the set:", (uint64_t)decision.rank);
         /* Before it is carried out, because its number may become an id or the end of one. */
         c->seen++;
-        hvd_code code = apply(c, &decision, status);
-        if (code)
-            return code;
+        TRY(apply(c, &decision, status));
     }
     return HVD_OK;
 }

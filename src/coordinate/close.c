@@ -63,17 +63,16 @@ static bool subtree_is_done(const struct coordinator *c)
 
 hvd_code close_advance(struct coordinator *c, hvd_status *status)
 {
-    hvd_code code = HVD_OK;
     int parent = c->config.tree.parent;
     if (c->state == STATE_OPEN && c->leaver >= 0 && !c->leave_sent && !is_root(c)) {
         c->leave_sent = true;
         c->out.length = 0;
         wire_put_u8(&c->out, MESSAGE_LEAVE);
         wire_put_u32(&c->out, (uint32_t)c->leaver);
-        code = send_out(c, parent, status);
+        TRY(send_out(c, parent, status));
     }
-    if (code || c->state != STATE_CLOSING || !subtree_is_done(c))
-        return code;
+    if (c->state != STATE_CLOSING || !subtree_is_done(c))
+        return HVD_OK;
     if (is_root(c)) {
         close_end(c);
         return HVD_OK;

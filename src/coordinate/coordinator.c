@@ -37,8 +37,7 @@ hvd_code coordinator_create(const struct coordinator_config *config, struct coor
     if (!c || !children) {
         free(c);
         free(children);
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the coordinator of rank %d",
-                          own_name(config));
+        return status_no_memory(status);
     }
     c->config = *config;
     c->children = children;
@@ -140,9 +139,8 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
         code = form_find(&c->table.forms, &request->signature, c->config.tree.topology->size, &form, status);
     if (code)
         return code;
-    code = table_open_round(&c->table, entry)
-               ? round_add_own(entry, &c->config.tree, form, status)
-               : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %.200s", entry->name);
+    code = table_open_round(&c->table, entry) ? round_add_own(entry, &c->config.tree, form, status)
+                                              : status_no_memory(status);
     if (!code)
         eager_submit(c, entry, form, request);
     form_release(form);
@@ -174,15 +172,13 @@ uint64_t coordinator_unnamed(const struct coordinator *c, hvd_operation operatio
 hvd_code coordinator_submit(struct coordinator *c, struct pending *request, hvd_status *status)
 {
     size_t length = strlen(request->name);
-    hvd_code code = check_submission(c, request, length, status);
-    if (code)
-        return code;
+    TRY(check_submission(c, request, length, status));
     if (operation_of(request) == HVD_JOIN)
         return join_begin(c, request, status);
     struct entry *entry = table_entry(&c->table, request->name, (uint32_t)length);
     if (!entry)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %s", request->name);
-    code = add_request(c, entry, request, status);
+        return status_no_memory(status);
+    hvd_code code = add_request(c, entry, request, status);
     if (code) {
         table_tidy(&c->table, entry);
         return code;
@@ -245,24 +241,23 @@ static hvd_code report(struct coordinator *c, hvd_status *status)
     if (!c->complete.count && !c->join_count && !c->turn_count &&
         c->evictions_unseen < EVICTIONS_UNSEEN_LIMIT)
         return HVD_OK;
-    hvd_code code = HVD_OK;
     begin_report(c);
-    for (const struct entry *entry = c->complete.head; !code && entry; entry = entry->round->next) {
-        code = cut_report(c, status);
+    for (const struct entry *entry = c->complete.head; entry; entry = entry->round->next) {
+        TRY(cut_report(c, status));
         put_report(c, entry);
     }
     entry_list_clear(&c->complete);
-    for (int i = 0; !code && i < c->join_count; i++) { /* behind what was submitted before */
-        code = cut_report(c, status);
+    for (int i = 0; i < c->join_count; i++) { /* after the requests that were submitted before */
+        TRY(cut_report(c, status));
         report_put_joined(&c->out, c->joins[i], c->joined_unnamed);
     }
     c->join_count = 0;
-    for (int i = 0; !code && i < c->turn_count; i++) {
-        code = cut_report(c, status);
+    for (int i = 0; i < c->turn_count; i++) {
+        TRY(cut_report(c, status));
         report_put_turn(&c->out, c->turns[i]);
     }
     c->turn_count = 0;
-    return code ? code : send_out(c, c->config.tree.parent, status);
+    return send_out(c, c->config.tree.parent, status);
 }
 
 void coordinator_flush(struct coordinator *c, int64_t now)
@@ -343,11 +338,9 @@ static hvd_code count_common(struct coordinator *c, int child, struct entry *ent
                              const struct report *report, hvd_status *status)
 {
     struct form *form;
-    hvd_code code = form_find(&c->table.forms, &report->variants[0].signature, c->config.tree.topology->size,
-                              &form, status);
-    if (code)
-        return code;
-    code = round_add_child(entry, &c->config.tree, child, form, status);
+    TRY(form_find(&c->table.forms, &report->variants[0].signature, c->config.tree.topology->size, &form,
+                  status));
+    hvd_code code = round_add_child(entry, &c->config.tree, child, form, status);
     form_release(form);
     return code;
 }
@@ -401,17 +394,17 @@ static hvd_code count(struct coordinator *c, int child, const struct report *rep
         entry = table_entry(&c->table, report->name, report->name_length);
     }
     if (!entry || !table_open_round(&c->table, entry))
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a request's name");
+        return status_no_memory(status);
     if (round_has_child(entry, child))
         return status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
     stall_drop(entry, child);
-    hvd_code code = agreement ? round_add_child(entry, &c->config.tree, child, agreement->form, status)
-                    : report->kind == REPORT_COMMON ? count_common(c, child, entry, report, status)
-                                                    : count_variants(c, child, entry, report, status);
-    if (!code)
-        code = eager_receive(c, child, entry, report, status);
-    if (code)
-        return code;
+    if (agreement)
+        TRY(round_add_child(entry, &c->config.tree, child, agreement->form, status));
+    else if (report->kind == REPORT_COMMON)
+        TRY(count_common(c, child, entry, report, status));
+    else
+        TRY(count_variants(c, child, entry, report, status));
+    TRY(eager_receive(c, child, entry, report, status));
     entry->round->partial |= report->partial;
     entry->round->rootless |= report->rootless;
     entry->round->apart |= report->apart;
@@ -448,13 +441,12 @@ static hvd_code receive_reports(struct coordinator *c, int child, struct wire_re
         return HVD_OK; /* sent before the child received the close; its requests have ended there, too */
     int first = c->config.tree.children[child];
     int last = tree_child_last(&c->config.tree, child);
-    hvd_code code = HVD_OK;
-    while (!code && !wire_done(reader)) {
+    while (!wire_done(reader)) {
         if (!report_get(reader, first, last, &report))
             return status_set(status, HVD_REFUSED, "a malformed report");
-        code = count(c, child, &report, status);
+        TRY(count(c, child, &report, status));
     }
-    return code;
+    return HVD_OK;
 }
 
 /* ---- messages ------------------------------------------------------------------------------------ */

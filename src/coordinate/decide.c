@@ -26,7 +26,7 @@ static hvd_code publish(struct coordinator *c, hvd_status *status)
     if (!c->root.unpublished)
         return HVD_OK;
     if (c->out.failed)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the root's decisions");
+        return status_no_memory(status);
     send_to_children(c, c->out.bytes, c->out.length);
     struct wire_reader reader = wire_reader_of(c->out.bytes + 1, c->out.length - 1);
     hvd_code code = apply_decisions(c, &reader, status);
@@ -144,7 +144,6 @@ static int find_next(const struct coordinator *c)
 /* The id under which an entry can be a member of a batch; a new one if the agreed form is another. */
 static hvd_code agree_on_id(struct coordinator *c, struct entry *entry, hvd_status *status)
 {
-    hvd_code code = HVD_OK;
     const struct agreement *agreed = entry->agreed;
     uint64_t *id = &entry->round->id;
     if (agreed && agreed->form == entry->round->common) {
@@ -153,22 +152,17 @@ static hvd_code agree_on_id(struct coordinator *c, struct entry *entry, hvd_stat
     }
     if (agreed) {
         decision_put_evict(&c->out, agreed->id);
-        code = decided(c, id, status);
+        TRY(decided(c, id, status));
     }
-    if (!code) {
-        decision_put_assign(&c->out, entry, entry->round->common);
-        code = decided(c, id, status);
-    }
-    return code;
+    decision_put_assign(&c->out, entry, entry->round->common);
+    return decided(c, id, status);
 }
 
 /* At once, beside all batches: it moves nothing any more. */
 static hvd_code decide_result(struct coordinator *c, struct entry *entry, hvd_status *status)
 {
     uint64_t number;
-    hvd_code code = agree_on_id(c, entry, status);
-    if (code)
-        return code;
+    TRY(agree_on_id(c, entry, status));
     decision_put_result(&c->out, entry, eager_reduce(c, entry));
     return decided(c, &number, status);
 }
@@ -194,15 +188,14 @@ static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, h
 
 static hvd_code judge_complete(struct coordinator *c, int64_t now, hvd_status *status)
 {
-    hvd_code code = HVD_OK;
     struct entry *entry = c->complete.head;
     entry_list_clear(&c->complete);
-    while (!code && entry) {
+    while (entry) {
         struct entry *next = entry->round->next;
-        code = judge(c, entry, now, status);
+        TRY(judge(c, entry, now, status));
         entry = next;
     }
-    return code;
+    return HVD_OK;
 }
 
 /* ---- batches ----------------------------------------------------------------------------------------- */
@@ -305,9 +298,7 @@ static hvd_code decide_batch(struct coordinator *c, int queue, hvd_status *statu
     const struct signature_summary *first = summary_of(members->head);
     for (struct entry *entry = members->head; entry; entry = entry->round->next) {
         /* May publish what was decided so far, but never this batch, so that the entries stay as they are. */
-        hvd_code code = agree_on_id(c, entry, status);
-        if (code)
-            return code;
+        TRY(agree_on_id(c, entry, status));
     }
     const struct coordinator_output *output = &c->config.output;
     struct choice choice = output->choose(output->owner, first, bytes);
@@ -361,9 +352,7 @@ static hvd_code decide_evictions(struct coordinator *c, hvd_status *status)
             uint64_t number;
             decision_put_evict(&c->out, agreement->id);
             excess--;
-            hvd_code code = decided(c, &number, status);
-            if (code)
-                return code;
+            TRY(decided(c, &number, status));
         }
         agreement = newer;
     }
@@ -373,31 +362,30 @@ static hvd_code decide_evictions(struct coordinator *c, hvd_status *status)
 hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status)
 {
     begin_message(c);
-    hvd_code code = judge_complete(c, now, status);
+    TRY(judge_complete(c, now, status));
     uint64_t number;
-    for (int i = 0; !code && i < c->turn_count; i++) {
+    for (int i = 0; i < c->turn_count; i++) {
         decision_put_turn(&c->out, c->turns[i]);
-        code = decided(c, &number, status);
+        TRY(decided(c, &number, status));
     }
     c->turn_count = 0;
-    if (!code && c->leaver >= 0) {
+    if (c->leaver >= 0) {
         decision_put_close(&c->out, c->leaver);
-        code = decided(c, &number, status);
+        TRY(decided(c, &number, status));
     }
-    if (!code)
-        code = publish(c, status);
-    /* A close that was decided above is carried out by now: nothing more starts. */
-    if (code || c->state != STATE_OPEN)
-        return code;
+    TRY(publish(c, status));
+    /* If a close was decided above it has been carried out by now: nothing more starts. */
+    if (c->state != STATE_OPEN)
+        return HVD_OK;
     move_up(c);
-    for (int queue; !code && (queue = find_next(c)) >= 0 && cycle_is_over(c, now);) {
-        code = decide_batch(c, queue, status);
+    for (int queue; (queue = find_next(c)) >= 0 && cycle_is_over(c, now);) {
+        TRY(decide_batch(c, queue, status));
         move_up(c);
     }
-    if (!code && join_is_over(c)) {
+    if (join_is_over(c)) {
         decision_put_joined(&c->out, c->root.last_joined, c->joined_unnamed);
         c->root.unpublished++;
-        code = publish(c, status);
+        TRY(publish(c, status));
     }
-    return code ? code : decide_evictions(c, status);
+    return decide_evictions(c, status);
 }

@@ -43,7 +43,7 @@ hvd_code eager_receive(struct coordinator *c, int child, struct entry *entry, co
     if (!round->parts)
         round->parts = pool_take(&c->table.pool, round_parts_bytes(&c->table, round));
     if (!round->parts)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the data of a request");
+        return status_no_memory(status);
     memcpy(round->parts + (size_t)child * round->part_bytes, report->data, round->part_bytes);
     return HVD_OK;
 }

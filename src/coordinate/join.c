@@ -82,13 +82,12 @@ bool join_has(const struct coordinator *c, int rank)
 static hvd_code report_joined(struct coordinator *c, int rank, hvd_status *status)
 {
     if (is_root(c))
-        return mark_joined(c, rank) ? HVD_OK
-                                    : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a join");
+        return mark_joined(c, rank) ? HVD_OK : status_no_memory(status);
     if (c->join_count == c->join_capacity) {
         int capacity = c->join_capacity ? 2 * c->join_capacity : 4;
         int *joins = realloc(c->joins, (size_t)capacity * sizeof *joins);
         if (!joins)
-            return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a join");
+            return status_no_memory(status);
         c->joins = joins;
         c->join_capacity = capacity;
     }
@@ -104,9 +103,7 @@ static void raise(uint64_t *counters, const uint64_t *to)
 
 hvd_code join_begin(struct coordinator *c, struct pending *request, hvd_status *status)
 {
-    hvd_code code = report_joined(c, c->config.tree.place, status);
-    if (code)
-        return code;
+    TRY(report_joined(c, c->config.tree.place, status));
     c->join = request;
     c->pending++;
     raise(c->joined_unnamed, c->unnamed);
@@ -119,9 +116,7 @@ hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t
     /* Only the root has a bit per rank; the others detect one too many. */
     if (child_is_absent(c, child) || join_has(c, rank))
         return status_set(status, HVD_REFUSED, "a second join");
-    hvd_code code = report_joined(c, rank, status);
-    if (code)
-        return code;
+    TRY(report_joined(c, rank, status));
     raise(c->joined_unnamed, unnamed);
     c->children[child].joined++;
     if (child_is_absent(c, child))

@@ -115,9 +115,7 @@ static hvd_code check_output(const hvd_request *request, int index, hvd_status *
 {
     const hvd_tensor *input = &request->inputs[index];
     const hvd_tensor *output = &request->outputs[index];
-    hvd_code code = check_tensor(request, output, index, status);
-    if (code)
-        return code;
+    TRY(check_tensor(request, output, index, status));
     /* How many rows the result has is known when the operation runs. */
     int first = operation_makes_results(request->operation);
     bool same = input->ndim == output->ndim && input->dtype == output->dtype;
@@ -149,15 +147,14 @@ static hvd_code check_reduction(const hvd_request *request, hvd_status *status)
 
 static hvd_code check_request(const hvd_request *request, hvd_status *status)
 {
-    hvd_code code = check_operation(request, status);
-    if (!code)
-        code = check_details(request, status);
-    for (int i = 0; !code && i < request->count; i++) {
-        code = check_tensor(request, &request->inputs[i], i, status);
-        if (!code && request->outputs)
-            code = check_output(request, i, status);
+    TRY(check_operation(request, status));
+    TRY(check_details(request, status));
+    for (int i = 0; i < request->count; i++) {
+        TRY(check_tensor(request, &request->inputs[i], i, status));
+        if (request->outputs)
+            TRY(check_output(request, i, status));
     }
-    return code ? code : check_reduction(request, status);
+    return check_reduction(request, status);
 }
 
 /* ---- to bytes --------------------------------------------------------------------------------------- */
@@ -192,9 +189,7 @@ static void put_head(struct wire_writer *writer, const hvd_request *request)
 
 hvd_code signature_measure(const hvd_request *request, uint32_t *length, hvd_status *status)
 {
-    hvd_code code = check_request(request, status);
-    if (code)
-        return code;
+    TRY(check_request(request, status));
     /* The first extent that ranks compare. */
     size_t first = operation_table[request->operation].shape == SHAPE_same_rows;
     size_t bytes = HEAD_LENGTH;

@@ -37,7 +37,7 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
     const char *name;
     uint32_t length;
     if (!stall)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a stalled request");
+        return status_no_memory(status);
     stall->child = child;
     int first = c->config.tree.children[child], last = tree_child_last(&c->config.tree, child);
     bool good = stall_get(reader, first, last, &name, &length, stall);
@@ -45,8 +45,7 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
     struct entry *entry = good ? table_entry(&c->table, name, length) : NULL;
     if (!entry || !table_open_round(&c->table, entry)) {
         free(stall);
-        return good ? status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a stalled request")
-                    : status_set(status, HVD_REFUSED, "a malformed stall");
+        return good ? status_no_memory(status) : status_set(status, HVD_REFUSED, "a malformed stall");
     }
     stall_drop(entry, child);
     stall->next = entry->round->stalls;
@@ -149,9 +148,8 @@ hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status)
     int64_t interval = report_interval(c), end = c->config.stall_shutdown_time;
     size_t cursor = 0;
     struct entry *entry;
-    hvd_code code = HVD_OK;
     c->stall_checked = now;
-    while (!code && c->state == STATE_OPEN && (entry = map_next(&c->table.names, &cursor))) {
+    while (c->state == STATE_OPEN && (entry = map_next(&c->table.names, &cursor))) {
         struct round *round = entry->round;
         /* Once the whole subtree has submitted it, the missing ranks are elsewhere in the tree. */
         if (!round || round->phase != ROUND_COUNTING)
@@ -161,9 +159,9 @@ hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status)
         int64_t waited = waited_for(entry, now);
         bool ends = is_root(c) && end && waited >= end;
         if (ends || (waited >= interval && (!round->warned || now - round->warned >= interval)))
-            code = report_or_warn(c, entry, now, status);
+            TRY(report_or_warn(c, entry, now, status));
     }
-    return code;
+    return HVD_OK;
 }
 
 /* ---- the warning

@@ -29,7 +29,7 @@ hvd_code send_out(struct coordinator *c, int place, hvd_status *status)
 {
     int rank = rank_at(&c->config, place);
     if (c->out.failed)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a message to rank %d", rank);
+        return status_no_memory(status);
     c->config.output.send(c->config.output.owner, rank, c->out.bytes, c->out.length);
     c->out.length = 0;
     return HVD_OK;

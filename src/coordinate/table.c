@@ -41,7 +41,7 @@ static hvd_code create(struct form_store *store, const struct signature *signatu
             code = HVD_OUT_OF_MEMORY;
     }
     if (code == HVD_OUT_OF_MEMORY)
-        status_set(status, code, "out of memory for a request of %u bytes", (unsigned)signature->length);
+        status_no_memory(status);
     if (code)
         pool_give(&store->pool, created, bytes);
     else
@@ -199,7 +199,7 @@ hvd_code table_agree(struct table *table, struct entry *entry, uint64_t id, stru
     if (!agreement || !map_put(&table->ids, &agreement->id, sizeof agreement->id, agreement)) {
         pool_give(&table->pool, agreement, sizeof *agreement);
         form_release(form);
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the cache of requests");
+        return status_no_memory(status);
     }
     entry->agreed = agreement;
     entry->agreements++;
@@ -317,7 +317,7 @@ static hvd_code differ(struct entry *entry, const struct tree_node *tree, hvd_st
         return HVD_OK;
     round->variants = calloc(1, sizeof *round->variants);
     if (!round->variants)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a request that differs by rank");
+        return status_no_memory(status);
     if (round->common) {
         struct rank_set ranks = {0};
         if (round->own)
@@ -341,9 +341,7 @@ static hvd_code add_form(struct entry *entry, const struct tree_node *tree, stru
     if (!round->common && !round->variants) {
         round->common = form_share(form);
     } else if (round->variants || round->common != form) {
-        hvd_code code = differ(entry, tree, status);
-        if (code)
-            return code;
+        TRY(differ(entry, tree, status));
         struct rank_set ranks = {0};
         rank_set_add(&ranks, first, last);
         add_variant(round->variants, form, &ranks);
@@ -382,18 +380,15 @@ hvd_code round_add_own(struct entry *entry, const struct tree_node *tree, struct
 hvd_code round_add_child(struct entry *entry, const struct tree_node *tree, int child, struct form *form,
                          hvd_status *status)
 {
-    hvd_code code = add_form(entry, tree, form, tree->children[child], tree_child_last(tree, child), status);
-    if (!code)
-        mark_child(entry, child);
-    return code;
+    TRY(add_form(entry, tree, form, tree->children[child], tree_child_last(tree, child), status));
+    mark_child(entry, child);
+    return HVD_OK;
 }
 
 hvd_code round_add_variants(struct entry *entry, const struct tree_node *tree, int child,
                             const struct variants *variants, hvd_status *status)
 {
-    hvd_code code = differ(entry, tree, status);
-    if (code)
-        return code;
+    TRY(differ(entry, tree, status));
     for (int i = 0; i < variants->count; i++)
         add_variant(entry->round->variants, variants->list[i].form, &variants->list[i].ranks);
     entry->round->variants->others |= variants->others;

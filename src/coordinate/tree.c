@@ -53,8 +53,7 @@ static hvd_code init_leader(struct tree_node *node, struct block block, int fano
     node->child_count = locals + parts;
     node->children = malloc(((size_t)node->child_count + 1) * sizeof *node->children);
     if (!node->children)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the children of rank %d",
-                          node->topology->rank_at[node->place]);
+        return status_no_memory(status);
     /* The rest of its own host, then the leaders of the blocks below: ascending. */
     for (int i = 0; i < locals; i++)
         node->children[i] = node->place + 1 + i;

@@ -91,11 +91,13 @@ void hvd_config_set_mpi_comm(hvd_config *config, const void *comm)
 
 static hvd_code load_settings(struct settings *settings, const hvd_config *config, hvd_status *status)
 {
-    hvd_code code =
-        config ? settings_copy(settings, &config->settings, status) : settings_init(settings, status);
-    if (!code && !config)
-        code = settings_load_environment(settings, status);
-    return code ? code : log_configure(settings, status);
+    if (config) {
+        TRY(settings_copy(settings, &config->settings, status));
+    } else {
+        TRY(settings_init(settings, status));
+        TRY(settings_load_environment(settings, status));
+    }
+    return log_configure(settings, status);
 }
 
 /* Polling pays only where each rank of the host has a core for itself. */
@@ -121,15 +123,15 @@ static hvd_code join(struct hvd_context *context, int64_t deadline, hvd_status *
     int size = context->placement.size;
     int *everybody = malloc((size_t)size * sizeof *everybody);
     if (!everybody)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     for (int rank = 0; rank < size; rank++)
         everybody[rank] = rank;
     hvd_code code =
         comm_open(context, 0, everybody, size, deadline, &context->interrupt, &context->world, status);
     free(everybody);
-    if (!code)
-        place(context);
-    return code;
+    TRY(code);
+    place(context);
+    return HVD_OK;
 }
 
 static void close_descriptor(atomic_int *descriptor)
@@ -173,11 +175,27 @@ static void open_standard_files(void)
         close(file);
 }
 
+static hvd_code open_context(struct hvd_context *context, const hvd_config *config, hvd_status *status)
+{
+    TRY(load_settings(&context->settings, config, status));
+    int64_t deadline = clock_after(context->settings.start_timeout_seconds);
+    TRY(identity_find(context, config ? config->mpi_comm : NULL, deadline, status));
+    TRY(observe_open(context, status));
+    TRY(tuning_open(context, status));
+    TRY(join(context, deadline, status));
+    context->drive.caller_spin = spin_time(context);
+    /* The progress lock is free from the start, so the mesh must be armed, as by a release. */
+    mesh_arm(context->world->mesh);
+    TRY(drive_start_thread(context, status));
+    mesh_wake(context->world->mesh); /* messages may have arrived before it was armed */
+    return HVD_OK;
+}
+
 hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *status)
 {
     struct hvd_context *opened = calloc(1, sizeof *opened);
     if (!opened)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     open_standard_files();
     atomic_init(&opened->references, 1);
     pool_init(&opened->pool, HANDLES, HANDLES_KEPT);
@@ -193,29 +211,11 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     if (config)
         opened->interrupt = config->interrupt;
     opened->backends = config && config->backends ? config->backends : backend_table;
-    hvd_code code = load_settings(&opened->settings, config, status);
-    int64_t deadline = code ? 0 : clock_after(opened->settings.start_timeout_seconds);
-    if (!code)
-        code = identity_find(opened, config ? config->mpi_comm : NULL, deadline, status);
-    if (!code)
-        code = observe_open(opened, status);
-    if (!code)
-        code = tuning_open(opened, status);
-    if (!code)
-        code = join(opened, deadline, status);
+    hvd_code code = open_context(opened, config, status);
     if (code) {
         close_context(opened);
         return code;
     }
-    opened->drive.caller_spin = spin_time(opened);
-    /* The progress lock is free from the start, so the mesh has to be armed, as by a release. */
-    mesh_arm(opened->world->mesh);
-    code = drive_start_thread(opened, status);
-    if (code) {
-        close_context(opened);
-        return code;
-    }
-    mesh_wake(opened->world->mesh); /* messages may have come before it was armed */
     *context = opened;
     return status_ok(status);
 }
@@ -273,10 +273,10 @@ hvd_placement hvd_get_placement(const hvd_context *context)
 
 hvd_code hvd_health(const hvd_context *context, hvd_status *status)
 {
-    hvd_code code = context_check_process(context, status);
-    if (!code && atomic_load_explicit(&context->failed, memory_order_acquire))
-        code = status_copy(status, &context->failure);
-    return code ? code : status_ok(status);
+    TRY(context_check_process(context, status));
+    return atomic_load_explicit(&context->failed, memory_order_acquire)
+               ? status_copy(status, &context->failure)
+               : status_ok(status);
 }
 
 /* ---- faults ----------------------------------------------------------------------------------------- */
@@ -374,17 +374,11 @@ static hvd_code queue_request(hvd_context *context, const hvd_request *request, 
     hvd_request own;
     int size;
     struct hvd_handle *created;
-    hvd_code code = context_check_process(context, status);
-    if (!code)
-        code = take_request(request, &own, status);
-    if (!code)
-        code = hvd_health(context, status);
-    if (!code)
-        code = resolve_set(context, &own, &size, status);
-    if (!code)
-        code = handle_create(context, &own, size, true, &created, status);
-    if (code)
-        return code;
+    TRY(context_check_process(context, status));
+    TRY(take_request(request, &own, status));
+    TRY(hvd_health(context, status));
+    TRY(resolve_set(context, &own, &size, status));
+    TRY(handle_create(context, &own, size, true, &created, status));
     expect_writes(created);
     *handle = created;
     if (observed(context))
@@ -397,9 +391,7 @@ static hvd_code submit(hvd_context *context, const hvd_request *request, hvd_han
                        hvd_status *status)
 {
     struct hvd_handle *unwanted;
-    hvd_code code = queue_request(context, request, handle ? handle : &unwanted, status);
-    if (code)
-        return code;
+    TRY(queue_request(context, request, handle ? handle : &unwanted, status));
     /* A caller that waits next makes progress itself: another thread would only contend for the lock. */
     if (!request->waits)
         drive_notify(context);
@@ -421,28 +413,24 @@ static hvd_code check_public(const hvd_request *request, hvd_status *status)
 
 hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle **handle, hvd_status *status)
 {
-    hvd_code code = check_public(request, status);
-    return code ? code : submit(context, request, handle, status);
+    TRY(check_public(request, status));
+    return submit(context, request, handle, status);
 }
 
 static hvd_code take_outputs(struct hvd_handle *handle, hvd_tensor *outputs, hvd_status *status)
 {
-    hvd_code code = HVD_OK;
     int first = handle->request.outputs ? handle->request.count : 0;
-    for (int i = first; !code && outputs && i < handle->result_count; i++)
-        code = hvd_output_take(handle, i, &outputs[i], status);
-    return code;
+    for (int i = first; outputs && i < handle->result_count; i++)
+        TRY(hvd_output_take(handle, i, &outputs[i], status));
+    return HVD_OK;
 }
 
 hvd_code hvd_run(hvd_context *context, const hvd_request *request, hvd_tensor *outputs, hvd_status *status)
 {
     struct hvd_handle *handle;
-    hvd_code code = check_public(request, status);
-    if (!code)
-        code = queue_request(context, request, &handle, status);
-    if (code)
-        return code;
-    code = hvd_wait(handle, -1, status);
+    TRY(check_public(request, status));
+    TRY(queue_request(context, request, &handle, status));
+    hvd_code code = hvd_wait(handle, -1, status);
     if (!code)
         code = take_outputs(handle, outputs, status);
     handle_release(handle);
@@ -471,9 +459,7 @@ hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status)
         return status_set(status, HVD_INVALID_ARGUMENT, "the handle is NULL");
     if (handle_is_done(handle))
         return hvd_test(handle, status);
-    hvd_code code = context_check_process(handle->context, status);
-    if (code)
-        return code;
+    TRY(context_check_process(handle->context, status));
     int64_t deadline = clock_after(seconds);
     /* Reading the clock takes time, so counting begins at the first reading: the deadline's, if any. */
     int64_t start = deadline == CLOCK_NEVER ? 0 : deadline - (int64_t)(seconds * CLOCK_SECOND);
@@ -493,9 +479,8 @@ hvd_code hvd_on_done(hvd_handle *handle, hvd_done_fn done, void *argument, hvd_s
 {
     if (!handle || !done)
         return status_set(status, HVD_INVALID_ARGUMENT, "the %s is NULL", handle ? "function" : "handle");
-    hvd_code code = handle_is_done(handle) ? HVD_OK : context_check_process(handle->context, status);
-    if (code)
-        return code;
+    if (!handle_is_done(handle))
+        TRY(context_check_process(handle->context, status));
     if (handle->request.done)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s has a done function already",
                           handle_name(handle));
@@ -517,20 +502,17 @@ hvd_code hvd_test(hvd_handle *handle, hvd_status *status)
 {
     if (!handle)
         return status_set(status, HVD_INVALID_ARGUMENT, "the handle is NULL");
-    if (!handle_is_done(handle)) {
-        hvd_code code = context_check_process(handle->context, status);
-        return code ? code : status_set(status, HVD_IN_PROGRESS, "%s is in progress", handle_name(handle));
-    }
-    return handle_outcome(handle, status);
+    if (handle_is_done(handle))
+        return handle_outcome(handle, status);
+    TRY(context_check_process(handle->context, status));
+    return status_set(status, HVD_IN_PROGRESS, "%s is in progress", handle_name(handle));
 }
 
 /* ---- results ----------------------------------------------------------------------------------------- */
 
 static hvd_code find_result(hvd_handle *handle, int32_t index, hvd_tensor **result, hvd_status *status)
 {
-    hvd_code code = hvd_test(handle, status);
-    if (code)
-        return code;
+    TRY(hvd_test(handle, status));
     if (index < 0 || (handle->results && index >= handle->result_count))
         return status_set(status, HVD_INVALID_ARGUMENT, "%s has %d results; there is no index %d",
                           handle->name, handle->result_count, index);
@@ -547,28 +529,23 @@ static hvd_code find_result(hvd_handle *handle, int32_t index, hvd_tensor **resu
 hvd_code hvd_output(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status)
 {
     hvd_tensor *result = NULL;
-    hvd_code code = find_result(handle, index, &result, status);
-    if (!code)
-        *output = *result;
-    return code;
+    TRY(find_result(handle, index, &result, status));
+    *output = *result;
+    return HVD_OK;
 }
 
 hvd_code hvd_output_take(hvd_handle *handle, int32_t index, hvd_tensor *output, hvd_status *status)
 {
     hvd_tensor *result = NULL;
-    hvd_code code = find_result(handle, index, &result, status);
-    if (!code) {
-        *output = *result;
-        result->data = NULL;
-    }
-    return code;
+    TRY(find_result(handle, index, &result, status));
+    *output = *result;
+    result->data = NULL;
+    return HVD_OK;
 }
 
 hvd_code hvd_joined_last(hvd_handle *handle, int32_t *rank, hvd_status *status)
 {
-    hvd_code code = hvd_test(handle, status);
-    if (code)
-        return code;
+    TRY(hvd_test(handle, status));
     if (handle->request.operation != HVD_JOIN)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s is no join", handle->name);
     *rank = handle->value;
@@ -622,7 +599,7 @@ static hvd_code agree_on_success(struct hvd_context *context, int id, const hvd_
     char name[64];
     int32_t *failed = malloc(sizeof *failed);
     if (!failed)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", id);
+        return status_no_memory(status);
     *failed = own->code ? context->placement.rank : INT32_MAX;
     hvd_handle *handle;
     hvd_tensor tensor = {.data = failed, .dtype = HVD_INT32, .device_type = HVD_CPU};
@@ -665,13 +642,11 @@ static void hand_over(struct hvd_context *context, struct comm *comm)
 static hvd_code open_set(struct hvd_context *context, int id, const int *ranks, int count, struct comm **comm,
                          hvd_status *status)
 {
-    hvd_code code = HVD_OK;
     if (ranks_find(ranks, count, context->placement.rank) >= 0)
-        code = comm_open(context, id, ranks, count, clock_after(context->settings.start_timeout_seconds),
-                         &context->interrupt, comm, status);
-    if (!code)
-        code = sets_add(&context->sets, id, ranks, count, context->placement.rank, status);
-    return code ? code : status_ok(status); /* attempts that were repeated may have left their fault */
+        TRY(comm_open(context, id, ranks, count, clock_after(context->settings.start_timeout_seconds),
+                      &context->interrupt, comm, status));
+    TRY(sets_add(&context->sets, id, ranks, count, context->placement.rank, status));
+    return status_ok(status); /* attempts that were repeated may have left their fault */
 }
 
 /* Puts the communicator to work, or undoes open_set. */
@@ -704,10 +679,8 @@ static hvd_code run_decision(struct hvd_context *context, hvd_request *request, 
     hvd_handle *handle;
     request->struct_size = sizeof *request;
     request->waits = 1;
-    hvd_code code = submit(context, request, &handle, status);
-    if (code)
-        return code;
-    code = wait_or_give_up(handle, status);
+    TRY(submit(context, request, &handle, status));
+    hvd_code code = wait_or_give_up(handle, status);
     *value = code ? 0 : handle->value;
     hvd_release(handle);
     return code;
@@ -718,9 +691,7 @@ static hvd_code sort_ranks(const struct hvd_context *context, const int32_t *ran
                            int **sorted, hvd_status *status)
 {
     *sorted = NULL;
-    hvd_code code = context_check_process(context, status);
-    if (code)
-        return code;
+    TRY(context_check_process(context, status));
     if (count < 1 || !ranks)
         return status_set(status, HVD_INVALID_ARGUMENT, "a process set needs one rank at least");
     *sorted = malloc((size_t)count * sizeof **sorted);
@@ -790,14 +761,12 @@ static hvd_code close_opened(struct hvd_context *context, int32_t id, hvd_status
 
 hvd_code hvd_process_set_remove(hvd_context *context, int32_t id, hvd_status *status)
 {
-    hvd_code code = context_check_process(context, status);
-    if (!code && sets_ranks(&context->sets, id, NULL, 0) < 0)
-        code = status_set(status, HVD_INVALID_ARGUMENT,
+    TRY(context_check_process(context, status));
+    if (sets_ranks(&context->sets, id, NULL, 0) < 0)
+        return status_set(status, HVD_INVALID_ARGUMENT,
                           id ? "there is no process set %d: it was removed, or never added"
                              : "process set %d, all ranks of the job, can't be removed",
                           (int)id);
-    if (code)
-        return code;
     if (id >= HVD_OPENED_SETS)
         return close_opened(context, id, status);
     hvd_request request = {.operation = HVD_REMOVE_PROCESS_SET, .root = id};
@@ -866,30 +835,30 @@ int32_t hvd_get_counters(hvd_context *context, hvd_counters *rows, int32_t capac
 
 static hvd_code check_timeline(const struct hvd_context *context, hvd_status *status)
 {
-    hvd_code code = context_check_process(context, status);
-    if (!code && !*context->settings.timeline)
-        code = status_set(status, HVD_INVALID_ARGUMENT,
+    TRY(context_check_process(context, status));
+    if (!*context->settings.timeline)
+        return status_set(status, HVD_INVALID_ARGUMENT,
                           "the timeline is not enabled: set HOROVOD_TIMELINE=DYNAMIC for all ranks (or "
                           "horovodrun --timeline-filename DYNAMIC) before init");
-    return code;
+    return HVD_OK;
 }
 
 hvd_code hvd_timeline_start(hvd_context *context, const char *path, int32_t mark_cycles, hvd_status *status)
 {
-    hvd_code code = check_timeline(context, status);
-    if (!code && (!path || !*path))
-        code = status_set(status, HVD_INVALID_ARGUMENT, "the timeline needs the name of a file");
-    if (!code && context->timeline)
-        code = timeline_start(context->timeline, path, mark_cycles != 0, status);
-    return code ? code : status_ok(status);
+    TRY(check_timeline(context, status));
+    if (!path || !*path)
+        return status_set(status, HVD_INVALID_ARGUMENT, "the timeline needs the name of a file");
+    if (context->timeline)
+        TRY(timeline_start(context->timeline, path, mark_cycles != 0, status));
+    return status_ok(status);
 }
 
 hvd_code hvd_timeline_stop(hvd_context *context, hvd_status *status)
 {
-    hvd_code code = check_timeline(context, status);
-    if (!code && context->timeline)
+    TRY(check_timeline(context, status));
+    if (context->timeline)
         timeline_stop(context->timeline);
-    return code ? code : status_ok(status);
+    return status_ok(status);
 }
 
 /* ---- version ----------------------------------------------------------------------------------------- */

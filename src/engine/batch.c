@@ -145,7 +145,7 @@ static hvd_code results_reserve(struct hvd_handle *handle, int count, hvd_status
         handle->results = calloc((size_t)count, sizeof *handle->results);
     handle->result_count = handle->results ? count : 0;
     if (!handle->results)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the results of %s", handle->name);
+        return status_no_memory(status);
     return HVD_OK;
 }
 
@@ -223,19 +223,17 @@ static hvd_code add_results_of_all(struct collective *collective, const uint64_t
     int tensor = 0;
     for (int i = 0; i < running->count; i++) {
         struct hvd_handle *handle = running->handles[i];
-        hvd_code code = results_reserve(handle, handle->request.count, status);
-        for (int t = 0; !code && t < handle->request.count; t++) {
+        TRY(results_reserve(handle, handle->request.count, status));
+        for (int t = 0; t < handle->request.count; t++) {
             const hvd_tensor *input = &handle->request.inputs[t];
             if (!includes(running, handle, t))
                 continue;
             uint64_t before = sum_over_ranks(collective, collective->rank, rows, tensor);
             uint64_t all = sum_over_ranks(collective, collective->size, rows, tensor);
-            code = add_result(collective, handle, t, all,
-                              (uintptr_t)input->data - before * row_bytes_of(input), status);
+            TRY(add_result(collective, handle, t, all, (uintptr_t)input->data - before * row_bytes_of(input),
+                           status));
             tensor++;
         }
-        if (code)
-            return code;
     }
     return HVD_OK;
 }
@@ -258,19 +256,15 @@ static hvd_code add_result_and_splits(struct collective *collective, const uint6
 {
     const struct running_batch *running = collective->owner;
     struct hvd_handle *handle = running->handles[0];
-    hvd_code code = results_reserve(handle, 2, status);
-    if (!code)
-        code = add_result(collective, handle, 0, sum_over_ranks(collective, collective->size, rows, 0), 0,
-                          status);
-    if (code)
-        return code;
+    TRY(results_reserve(handle, 2, status));
+    TRY(add_result(collective, handle, 0, sum_over_ranks(collective, collective->size, rows, 0), 0, status));
     hvd_tensor *splits = &handle->results[1];
     int64_t shape[] = {collective->size};
     size_t bytes = (size_t)collective->size * sizeof *rows;
     *splits = (hvd_tensor){.ndim = 1, .dtype = HVD_INT64, .device_type = HVD_CPU};
     splits->data = result_allocate(&memory_host, 0, shape, 1, bytes, &splits->shape);
     if (!splits->data)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the splits of %s", handle->name);
+        return status_no_memory(status);
     memcpy(splits->data, rows, bytes);
     return HVD_OK;
 }
@@ -307,17 +301,15 @@ static hvd_code add_results_of_rank(struct running_batch *running, hvd_status *s
     struct collective *collective = &running->collective;
     for (int i = 0; i < running->count; i++) {
         struct hvd_handle *handle = running->handles[i];
-        hvd_code code = results_reserve(handle, handle->request.count, status);
-        for (int t = 0; !code && t < handle->request.count; t++) {
+        TRY(results_reserve(handle, handle->request.count, status));
+        for (int t = 0; t < handle->request.count; t++) {
             const hvd_tensor *input = &handle->request.inputs[t];
             struct range rows = pattern_rows((size_t)input->shape[0], collective->size, collective->rank);
             if (!includes(running, handle, t))
                 continue;
-            code = add_result(collective, handle, t, rows.length,
-                              (uintptr_t)input->data + rows.offset * row_bytes_of(input), status);
+            TRY(add_result(collective, handle, t, rows.length,
+                           (uintptr_t)input->data + rows.offset * row_bytes_of(input), status));
         }
-        if (code)
-            return code;
     }
     return HVD_OK;
 }
@@ -343,11 +335,10 @@ static hvd_code fill_by_blocks(struct running_batch *running, hvd_status *status
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %zu bytes on their way around %s",
                           others, running->handles[0]->name);
     vector_add(&collective->output, running->room, start);
-    hvd_code code = add_results_of_rank(running, status);
-    if (!code)
-        vector_add(&collective->output,
-                   running->room && start < others ? (char *)running->room + start : NULL, others - start);
-    return code;
+    TRY(add_results_of_rank(running, status));
+    vector_add(&collective->output, running->room && start < others ? (char *)running->room + start : NULL,
+               others - start);
+    return HVD_OK;
 }
 
 /* All members of a batch are on one type of device. */
@@ -489,9 +480,11 @@ static hvd_code make_data(const struct comm *comm, const struct memory_ops *memo
         total += round_up(elements_of(&tensors[i]) * hvd_dtype_size(tensors[i].dtype));
     char *block = memory->allocate(0, total);
     if (!block)
-        return status_set(status, HVD_OUT_OF_MEMORY,
-                          "rank %d has joined and is out of memory for its part in what the others do",
-                          comm->context->placement.rank);
+        return status_set(
+            status, HVD_OUT_OF_MEMORY,
+            "rank %d has joined and is out of memory for the %zu bytes of its identity elements "
+            "in an operation of the other ranks",
+            comm->context->placement.rank, total);
     hvd_code code = HVD_OK;
     for (int i = 0; !code && i < request->count; i++) {
         tensors[i].data = block + at;
@@ -515,10 +508,8 @@ static hvd_code create(struct comm *comm, int device_type, hvd_request *request,
             "rank %d has joined, and the others use devices of type %d, which its process can't "
             "use; join where every rank has such a device",
             comm->context->placement.rank, device_type);
-    hvd_code code = make_data(comm, memory, request, tensors, &data, status);
-    if (code)
-        return code;
-    code = handle_create(comm->context, request, comm->size, false, handle, status);
+    TRY(make_data(comm, memory, request, tensors, &data, status));
+    hvd_code code = handle_create(comm->context, request, comm->size, false, handle, status);
     if (code) {
         memory->release(data);
         return code;
@@ -579,7 +570,7 @@ static hvd_code stand_in_create(struct comm *comm, const struct member *member, 
     struct parts parts = {.of = calloc(count, sizeof *parts.of), .count = 1};
     hvd_code code = HVD_OK;
     if (!tensors || !shapes || !parts.of)
-        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a batch while this rank has joined");
+        code = status_no_memory(status);
     else if (!read_tensors(&reader, &head, tensors, &parts, shapes))
         code = status_set(status, HVD_REFUSED, "an agreed request is malformed");
     hvd_request request = request_of(comm, member->name, &head, tensors);
@@ -660,8 +651,7 @@ static struct running_batch *lay_out(struct comm *comm, struct hvd_handle *const
 {
     struct running_batch *running = layout_create(handles, batch->count, comm->size);
     if (!running) {
-        status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for a batch of %d requests",
-                   comm->context->placement.rank, batch->count);
+        context_no_memory(comm->context, status);
         return NULL;
     }
     running->comm = comm;
@@ -748,7 +738,7 @@ void batch_start(struct comm *comm, const struct batch *batch)
     struct hvd_handle *few[FEW], **handles = batch->count <= FEW ? few : pages_take(bytes);
     hvd_code code = handles ? HVD_OK : HVD_OUT_OF_MEMORY;
     if (code)
-        status_set(&status, code, "rank %d is out of memory for a batch", comm->context->placement.rank);
+        context_no_memory(comm->context, &status);
     while (!code && (!found || found < batch->count)) { /* there is one at least */
         if (batch->requests[found])
             handles[found] = batch->requests[found]->owner;

@@ -191,7 +191,7 @@ static void add_turn(struct hvd_context *context, int set)
     hvd_status problem;
     if (turns_add(&context->order, set))
         return;
-    status_no_memory(&problem);
+    context_no_memory(context, &problem);
     context_fault(context, &problem);
 }
 
@@ -295,15 +295,15 @@ static int *list_neighbours(const struct comm *comm, const struct tree_node *tre
 static hvd_code name_set(const struct comm *comm, struct settings *settings, hvd_status *status)
 {
     const struct settings *job = &comm->context->settings;
-    hvd_code code = comm->id ? settings_copy(settings, job, status) : HVD_OK;
-    if (code || comm->id == 0)
-        return code;
+    if (comm->id == 0)
+        return HVD_OK;
+    TRY(settings_copy(settings, job, status));
     size_t capacity = strlen(job->job) + 32;
     char *name = malloc(capacity);
     if (!name)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", comm->id);
+        return status_no_memory(status);
     snprintf(name, capacity, "%s#%u.%d", job->job, comm->context->generation, comm->id);
-    code = settings_set(settings, setting_by_key("job"), name, "the process set", status);
+    hvd_code code = settings_set(settings, setting_by_key("job"), name, "the process set", status);
     free(name);
     return code;
 }
@@ -320,13 +320,10 @@ static hvd_code join_epoch(struct comm *comm, struct mesh_config *config, hvd_st
 {
     struct hvd_context *context = comm->context;
     const struct settings *settings = &context->settings;
-    hvd_code code = context->rendezvous ? HVD_OK /* open since the place was looked up */
-                                        : connect_to_rendezvous(config, &context->rendezvous, status);
-    if (!code)
-        code = rendezvous_enter(context->rendezvous, settings->job, (uint32_t)settings->epoch, comm->rank,
-                                comm->size, &context->generation, status);
-    if (code)
-        return code;
+    if (!context->rendezvous) /* otherwise it is open since the place was looked up */
+        TRY(connect_to_rendezvous(config, &context->rendezvous, status));
+    TRY(rendezvous_enter(context->rendezvous, settings->job, (uint32_t)settings->epoch, comm->rank,
+                         comm->size, &context->generation, status));
     rendezvous_scope(context->rendezvous, context->generation, 0);
     config->rendezvous = comm->size > 1 ? context->rendezvous : NULL;
     return HVD_OK;
@@ -336,13 +333,11 @@ static hvd_code join_epoch(struct comm *comm, struct mesh_config *config, hvd_st
 static hvd_code meet_set(struct comm *comm, struct mesh_config *config, hvd_status *status)
 {
     const struct hvd_context *context = comm->context;
-    hvd_code code = connect_to_rendezvous(config, &config->rendezvous, status);
-    if (!code)
-        code = rendezvous_enter(config->rendezvous, context->settings.job, (uint32_t)context->settings.epoch,
-                                context->placement.rank, 0, NULL, status);
-    if (!code)
-        rendezvous_scope(config->rendezvous, context->generation, comm->id);
-    return code;
+    TRY(connect_to_rendezvous(config, &config->rendezvous, status));
+    TRY(rendezvous_enter(config->rendezvous, context->settings.job, (uint32_t)context->settings.epoch,
+                         context->placement.rank, 0, NULL, status));
+    rendezvous_scope(config->rendezvous, context->generation, comm->id);
+    return HVD_OK;
 }
 
 /* Reports a failure of meet_set to the other members, which would wait. The job's client serves because it is
@@ -387,19 +382,21 @@ static hvd_code find_topology(struct comm *comm, const struct mesh_config *confi
 static hvd_code connect_peers(struct comm *comm, struct mesh_config *config, struct tree_node *tree,
                               hvd_status *status)
 {
-    hvd_code code =
-        tree_node_init(tree, &comm->topology, comm->rank, (int)comm->context->settings.tree_fanout, status);
-    int *neighbours = code ? NULL : list_neighbours(comm, tree, &config->neighbour_count);
-    int *peers = code ? NULL : malloc((size_t)comm->size * sizeof *peers);
-    if (!code && (!neighbours || !peers))
-        code = status_set(status, HVD_OUT_OF_MEMORY, "out of memory while connecting");
-    for (int rank = 0; !code && rank < comm->size; rank++)
+    TRY(tree_node_init(tree, &comm->topology, comm->rank, (int)comm->context->settings.tree_fanout, status));
+    int *neighbours = list_neighbours(comm, tree, &config->neighbour_count);
+    int *peers = malloc((size_t)comm->size * sizeof *peers);
+    hvd_code code;
+    if (!neighbours || !peers) {
+        code = status_no_memory(status);
+        goto free_lists;
+    }
+    for (int rank = 0; rank < comm->size; rank++)
         if (rank != comm->rank)
             peers[config->peer_count++] = comm->ranks[rank];
     config->peers = peers;
     config->neighbours = neighbours;
-    if (!code)
-        code = mesh_open(config, &comm->mesh, status);
+    code = mesh_open(config, &comm->mesh, status);
+free_lists:
     free(neighbours);
     free(peers);
     return code;
@@ -408,13 +405,9 @@ static hvd_code connect_peers(struct comm *comm, struct mesh_config *config, str
 static hvd_code open_mesh(struct comm *comm, struct tree_node *tree, struct mesh_config *config,
                           hvd_status *status)
 {
-    hvd_code code = meet(comm, config, status);
-    if (!code)
-        code = find_topology(comm, config, status);
-    if (!code)
-        code = connect_peers(comm, config, tree, status);
-    if (code)
-        return code;
+    TRY(meet(comm, config, status));
+    TRY(find_topology(comm, config, status));
+    TRY(connect_peers(comm, config, tree, status));
     /* First thing: from here on a child of fork() would keep these connections open. */
     comm->watch = (struct atfork_handler){.in_child = let_go_in_child, .owner = comm};
     atfork_add(&comm->watch);
@@ -431,7 +424,7 @@ static hvd_code open_edges(struct comm *comm, hvd_status *status)
         peers++;
     comm->edges = calloc((size_t)peers + 1, sizeof *comm->edges);
     if (!comm->edges)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the edges of a process set");
+        return status_no_memory(status);
     for (int peer = mesh_next_peer(mesh, -1); peer >= 0; peer = mesh_next_peer(mesh, peer)) {
         struct link *link = mesh_link(mesh, peer, CHANNEL_CONTROL);
         edge_init(&comm->edges[comm->edge_count++], ranks_find(comm->ranks, comm->size, peer), link,
@@ -462,10 +455,9 @@ static hvd_code open_coordinator(struct comm *comm, struct tree_node *tree, hvd_
         .join_all = strcmp(settings->join, "all") == 0,
         .output = comm_output(comm),
     };
-    hvd_code code = coordinator_create(&config, &comm->coordinator, status);
-    if (!code)
-        *tree = (struct tree_node){0};
-    return code;
+    TRY(coordinator_create(&config, &comm->coordinator, status));
+    *tree = (struct tree_node){0};
+    return HVD_OK;
 }
 
 static struct link *find_link(void *owner, int rank, int channel)
@@ -489,14 +481,14 @@ static hvd_code open_backends(struct comm *comm, const struct mesh_config *confi
                                       .rendezvous = config->rendezvous,
                                       .deadline = config->deadline,
                                       .interrupt = config->interrupt};
-    hvd_code code = backends_open(&comm->backends, comm->context->backends, &opening, status);
-    for (int i = 0; !code && i < comm->backends.count; i++) {
+    TRY(backends_open(&comm->backends, comm->context->backends, &opening, status));
+    for (int i = 0; i < comm->backends.count; i++) {
         int descriptor = comm->backends.rows[i].descriptor;
         if (descriptor >= 0 && !mesh_watch(comm->mesh, descriptor))
-            code = status_set_errno(status, errno, "rank %d can't wait for its back ends",
+            return status_set_errno(status, errno, "rank %d can't wait for its back ends",
                                     comm->context->placement.rank);
     }
-    return code;
+    return HVD_OK;
 }
 
 static void close_backends(struct comm *comm)
@@ -506,6 +498,16 @@ static void close_backends(struct comm *comm)
             mesh_unwatch(comm->mesh, comm->backends.rows[i].descriptor);
     }
     backends_close(&comm->backends);
+}
+
+static hvd_code open_in_order(struct comm *comm, struct mesh_config *config, struct settings *settings,
+                              struct tree_node *tree, hvd_status *status)
+{
+    TRY(name_set(comm, settings, status));
+    TRY(open_mesh(comm, tree, config, status));
+    TRY(open_edges(comm, status));
+    TRY(open_backends(comm, config, status));
+    return open_coordinator(comm, tree, status);
 }
 
 static hvd_code open_parts(struct comm *comm, int64_t deadline, const struct interrupt *interrupt,
@@ -521,15 +523,7 @@ static hvd_code open_parts(struct comm *comm, int64_t deadline, const struct int
                                  .deadline = deadline,
                                  .interrupt = interrupt};
     struct tree_node tree = {0};
-    hvd_code code = name_set(comm, &settings, status);
-    if (!code)
-        code = open_mesh(comm, &tree, &config, status);
-    if (!code)
-        code = open_edges(comm, status);
-    if (!code)
-        code = open_backends(comm, &config, status);
-    if (!code)
-        code = open_coordinator(comm, &tree, status);
+    hvd_code code = open_in_order(comm, &config, &settings, &tree, status);
     if (comm->id)
         rendezvous_close(config.rendezvous);
     settings_free(&settings);
@@ -545,7 +539,7 @@ hvd_code comm_open(struct hvd_context *context, int id, const int *ranks, int si
     if (!opened || !own_ranks) {
         free(opened);
         free(own_ranks);
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", id);
+        return status_no_memory(status);
     }
     memcpy(own_ranks, ranks, (size_t)size * sizeof *own_ranks);
     *opened = (struct comm){.context = context,
@@ -558,11 +552,8 @@ hvd_code comm_open(struct hvd_context *context, int id, const int *ranks, int si
                             .tuning = id == 0 ? context->tuning : NULL,
                             .counters = counters_of(&context->counters, id),
                             .next_flush = CLOCK_NEVER};
-    hvd_code code = opened->counters ? HVD_OK : HVD_OUT_OF_MEMORY;
-    if (code)
-        status_set(status, code, "out of memory for process set %d", id);
-    else
-        code = open_parts(opened, deadline, interrupt, status);
+    hvd_code code =
+        opened->counters ? open_parts(opened, deadline, interrupt, status) : status_no_memory(status);
     if (code)
         comm_close(opened);
     else
@@ -731,8 +722,7 @@ static bool check_memory(struct comm *comm, struct edge *edge)
     hvd_status cause;
     if (!edge_starved(edge))
         return true;
-    status_set(&cause, HVD_OUT_OF_MEMORY, "rank %d: out of memory for a message to or from rank %d",
-               comm->context->placement.rank, comm->ranks[edge->peer]);
+    context_no_memory(comm->context, &cause);
     comm_abort(comm, -1, &cause);
     return false;
 }

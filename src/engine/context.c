@@ -38,6 +38,13 @@ hvd_code context_check_process(const struct hvd_context *context, hvd_status *st
     return HVD_OK;
 }
 
+void context_no_memory(const struct hvd_context *context, hvd_status *status)
+{
+    hvd_status problem;
+    status_no_memory(&problem);
+    status_set(status, HVD_OUT_OF_MEMORY, "rank %d: %.500s", context->placement.rank, problem.text);
+}
+
 void context_fail(struct hvd_context *context, const hvd_status *cause)
 {
     if (atomic_load(&context->failed))

@@ -139,8 +139,11 @@ static inline bool context_is_held(const struct hvd_context *context)
 #endif
 }
 
-/* Records why nothing runs any more, from here on for every caller; the first cause counts. Under the
- * progress lock. */
+/* As status_no_memory, for a cause that other ranks receive: it names this rank. */
+void context_no_memory(const struct hvd_context *context, hvd_status *status);
+
+/* Records for every caller why no operation runs any longer; the first cause counts. Under the progress lock.
+ */
 void context_fail(struct hvd_context *context, const hvd_status *cause);
 
 /* Notes a cause that ends the job at the end of this turn, for callbacks out of the executor or a

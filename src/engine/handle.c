@@ -275,8 +275,7 @@ static hvd_code parts_find(const hvd_request *request, struct parts *parts, hvd_
     parts->count = parts->of ? divide(request, parts->of) : 0;
     if (!parts->count) {
         parts_free(parts);
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while submitting %s",
-                          operation_name(request->operation));
+        return status_no_memory(status);
     }
     if (parts->count == 1)
         parts_free(parts);
@@ -441,7 +440,7 @@ static hvd_code claim_name(struct hvd_context *context, struct hvd_handle *handl
 {
     void **place = map_place(&context->names, &handle->process_set, key_length(handle), handle);
     if (!place)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while submitting %s", handle->name);
+        return status_no_memory(status);
     struct hvd_handle *other = *place;
     if (other != handle && !handle_is_done(other))
         return status_set(status, HVD_DUPLICATE_NAME,
@@ -480,9 +479,7 @@ static hvd_code open_block(struct hvd_context *context, const hvd_request *reque
         pool_give(&context->pool, opened, bytes);
     pthread_mutex_unlock(&context->handles_lock);
     *handle = opened;
-    return opened ? code
-                  : status_set(status, HVD_OUT_OF_MEMORY, "out of memory while submitting %s",
-                               operation_name(request->operation));
+    return opened ? code : status_no_memory(status);
 }
 
 /* The lock may be held by a thread that a forked child does not have; nor does the child submit. */
@@ -563,33 +560,22 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
     struct parts parts;
     uint32_t signature_length;
     size_t name_length;
-    hvd_code code = signature_measure(request, &signature_length, status);
-    if (!code)
-        code = check_splits(request, size, status);
-    if (!code)
-        code = measure_name(request, &name_length, status);
-    if (!code)
-        code = find_memory(request, &memory, status);
-    if (!code)
-        code = parts_find(request, &parts, status);
-    if (code)
-        return code;
+    TRY(signature_measure(request, &signature_length, status));
+    TRY(check_splits(request, size, status));
+    TRY(measure_name(request, &name_length, status));
+    TRY(find_memory(request, &memory, status));
+    TRY(parts_find(request, &parts, status));
     struct handle_block block = measure(request, memory, size, signature_length, name_length);
     struct hvd_handle *created;
-    code = open_block(context, request, block.total, name_length, claims, &created, status);
-    if (code) {
-        parts_free(&parts);
-        return code;
-    }
+    hvd_code code = open_block(context, request, block.total, name_length, claims, &created, status);
+    if (code)
+        goto free_parts;
     char *base = (char *)created;
     created->memory = memory;
     created->ready = (struct memory_event **)(base + block.events);
     code = record_ready(created, request, status);
-    if (code) {
-        parts_free(&parts);
-        close_block(context, created);
-        return code;
-    }
+    if (code)
+        goto close_block;
     atomic_init(&created->references, 2);
     atomic_init(&created->calls, request->done != NULL);
     created->pending = (struct pending){
@@ -608,6 +594,11 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
     context_retain(context);
     *handle = created;
     return HVD_OK;
+close_block:
+    close_block(context, created);
+free_parts:
+    parts_free(&parts);
+    return code;
 }
 
 static void free_results(struct hvd_handle *handle)

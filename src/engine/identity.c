@@ -28,11 +28,6 @@ struct subset {
     int own;           /* index of this rank */
 };
 
-static hvd_code out_of_memory(hvd_status *status)
-{
-    return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the list of the job's ranks");
-}
-
 /* Takes one rank from *text, and the comma after it; -1 when there is none. */
 static int take_rank(const char **text, int64_t size)
 {
@@ -67,15 +62,16 @@ static hvd_code read_ranks(struct subset *subset, hvd_status *status)
     bool *listed = calloc(size, sizeof *listed);
     subset->ranks = calloc(size, sizeof *subset->ranks);
     const char *text = subset->settings->ranks;
-    hvd_code code = listed && subset->ranks ? HVD_OK : out_of_memory(status);
+    hvd_code code = listed && subset->ranks ? HVD_OK : status_no_memory(status);
     while (!code && *text)
         code = add_rank(subset, take_rank(&text, subset->settings->size), listed, status);
     free(listed);
-    if (!code && subset->own < 0)
-        code = status_set(status, HVD_INVALID_ARGUMENT,
+    TRY(code);
+    if (subset->own < 0)
+        return status_set(status, HVD_INVALID_ARGUMENT,
                           "rank %lld of the world is not in the list of ranks '%s' that it passed to init",
                           (long long)subset->settings->rank, subset->settings->ranks);
-    return code;
+    return HVD_OK;
 }
 
 /* Other subsets of the same world meet at the same rendezvous. */
@@ -248,9 +244,7 @@ static hvd_code find_place(struct hvd_context *context, const void *mpi_comm, in
     struct settings *settings = &context->settings;
     struct starter starter;
     bool placed = *settings->rendezvous || *settings->slot;
-    hvd_code code = read_starter(context, &starter, status);
-    if (code)
-        return code;
+    TRY(read_starter(context, &starter, status));
     if (mpi_comm || (mpi_is_chosen(settings) && !placed))
         return mpi_meet(settings, mpi_comm, deadline, &context->interrupt, status);
     return *settings->slot ? look_up_assignment(context, is_planned(settings, &starter), deadline, status)
@@ -279,30 +273,22 @@ hvd_code identity_find(hvd_context *context, const void *mpi_comm, int64_t deadl
 {
     struct settings *settings = &context->settings;
     bool launched = *settings->job != '\0'; /* MPI names the job, too, once the ranks have met */
-    hvd_code code = check_encryption(settings, status);
-    if (!code)
-        code = find_place(context, mpi_comm, deadline, status);
-    if (!code)
-        check_names(settings, launched);
-    if (!code)
-        code = check_placement(settings, status);
-    if (!code)
-        code = subset_apply(settings, status);
-    if (!code)
-        code = check_secret(settings, status);
-    if (!code && strcmp(settings->join, "all") != 0 && strcmp(settings->join, "reduce") != 0)
-        code =
-            status_set(status, HVD_INVALID_ARGUMENT,
-                       "HOROVOD_JOIN=%s: it is 'reduce' (allreduce and barrier run without ranks that have "
-                       "joined) or 'all' (every operation does)",
-                       settings->join);
-    if (!code)
-        code = check_cpu_operations(settings, status);
-    if (!code)
-        code = algorithm_check_settings(settings, status);
-    if (!code)
-        settle_stall_check(settings);
+    TRY(check_encryption(settings, status));
+    TRY(find_place(context, mpi_comm, deadline, status));
+    check_names(settings, launched);
+    TRY(check_placement(settings, status));
+    TRY(subset_apply(settings, status));
+    TRY(check_secret(settings, status));
+    if (strcmp(settings->join, "all") != 0 && strcmp(settings->join, "reduce") != 0)
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "HOROVOD_JOIN=%s: it is 'reduce' (allreduce and barrier run without ranks that have "
+            "joined) or 'all' (every operation does)",
+            settings->join);
+    TRY(check_cpu_operations(settings, status));
+    TRY(algorithm_check_settings(settings, status));
+    settle_stall_check(settings);
     context->placement.rank = (int32_t)settings->rank;
     context->placement.size = (int32_t)settings->size;
-    return code;
+    return HVD_OK;
 }

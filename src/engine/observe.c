@@ -17,10 +17,10 @@ hvd_code observe_open(struct hvd_context *context, hvd_status *status)
     const struct settings *settings = &context->settings;
     if (context->placement.rank != 0 || !*settings->timeline)
         return HVD_OK;
-    hvd_code code = timeline_create(context->placement.rank, &context->timeline, status);
-    if (!code && strcmp(settings->timeline, "DYNAMIC") != 0 /* which waits for hvd_timeline_start */)
-        code = timeline_start(context->timeline, settings->timeline, settings->timeline_mark_cycles, status);
-    return code;
+    TRY(timeline_create(context->placement.rank, &context->timeline, status));
+    if (strcmp(settings->timeline, "DYNAMIC") == 0)
+        return HVD_OK; /* hvd_timeline_start starts it */
+    return timeline_start(context->timeline, settings->timeline, settings->timeline_mark_cycles, status);
 }
 
 void observe_close(struct hvd_context *context)

@@ -23,11 +23,6 @@ struct exchange {
     int64_t deadline;
 };
 
-static hvd_code out_of_memory(hvd_status *status)
-{
-    return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the topology of the job");
-}
-
 /* ---- claims ------------------------------------------------------------------------------------------- */
 
 static hvd_code claim_make(struct claim *claim, const struct settings *settings, hvd_status *status)
@@ -88,7 +83,7 @@ static hvd_code claim_publish(const struct exchange *exchange, const struct clai
     struct wire_writer value = {0};
     claim_key((int)exchange->settings->rank, key);
     claim_encode(&value, claim);
-    hvd_code code = value.failed ? out_of_memory(status)
+    hvd_code code = value.failed ? status_no_memory(status)
                                  : rendezvous_put(exchange->client, key, value.bytes, value.length, status);
     wire_writer_free(&value);
     return code;
@@ -207,7 +202,7 @@ static hvd_code make_table(struct claim *claims, int size, struct topology *topo
         complete = place;
         labels[rank] = complete ? (*place)->label : 0;
     }
-    hvd_code code = complete ? topology_init(topology, labels, size, status) : out_of_memory(status);
+    hvd_code code = complete ? topology_init(topology, labels, size, status) : status_no_memory(status);
     map_free(&hosts);
     free(labels);
     return code;
@@ -234,8 +229,8 @@ static hvd_code check_numbers(const struct topology *topology, const struct clai
 
 hvd_code claims_settle(struct claim *claims, int size, struct topology *topology, hvd_status *status)
 {
-    hvd_code code = make_table(claims, size, topology, status);
-    return code ? code : check_numbers(topology, claims, status);
+    TRY(make_table(claims, size, topology, status));
+    return check_numbers(topology, claims, status);
 }
 
 static hvd_code decide(const struct exchange *exchange, const struct claim *own, struct topology *topology,
@@ -244,7 +239,7 @@ static hvd_code decide(const struct exchange *exchange, const struct claim *own,
     int size = (int)exchange->settings->size;
     struct claim *claims = calloc((size_t)size, sizeof *claims);
     if (!claims)
-        return out_of_memory(status);
+        return status_no_memory(status);
     claims[0] = *own;
     hvd_code code = collect(exchange, claims, status);
     if (!code)
@@ -280,7 +275,7 @@ static hvd_code read_table(struct wire_reader *reader, int size, struct topology
     int *labels = calloc((size_t)size, sizeof *labels);
     int rank = 0;
     if (!labels)
-        return out_of_memory(status);
+        return status_no_memory(status);
     while (rank < size && !reader->failed) {
         int host = wire_get_u16(reader);
         for (int left = wire_get_u16(reader); left > 0 && rank < size; left--)
@@ -313,7 +308,7 @@ static hvd_code verdict_publish(const struct exchange *exchange, const struct to
     struct wire_writer value = {0};
     verdict_encode(&value, topology, problem);
     hvd_code code = value.failed
-                        ? out_of_memory(status)
+                        ? status_no_memory(status)
                         : rendezvous_put(exchange->client, VERDICT_KEY, value.bytes, value.length, status);
     wire_writer_free(&value);
     return code;
@@ -354,13 +349,10 @@ hvd_code placement_agree(struct rendezvous_client *client, const struct settings
 {
     struct exchange exchange = {client, settings, deadline};
     struct claim own;
-    hvd_code code = claim_make(&own, settings, status);
-    if (!code && client)
-        code = claim_publish(&exchange, &own, status);
-    if (code)
-        return code;
+    TRY(claim_make(&own, settings, status));
     if (!client)
         return decide(&exchange, &own, topology, status);
+    TRY(claim_publish(&exchange, &own, status));
     return settings->rank == 0 ? lead(&exchange, &own, topology, status)
                                : verdict_fetch(&exchange, topology, status);
 }

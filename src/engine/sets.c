@@ -77,7 +77,7 @@ hvd_code sets_add(struct sets *sets, int id, const int *ranks, int size, int ran
     if (set)
         return HVD_OK;
     free(copy);
-    return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", id);
+    return status_no_memory(status);
 }
 
 void sets_remove(struct sets *sets, int id)

@@ -71,25 +71,26 @@ static void tell_end(const struct tuner *tuner, int rank)
 hvd_code tuning_open(struct hvd_context *context, hvd_status *status)
 {
     const struct settings *settings = &context->settings;
-    bool chosen[PARAMETERS]; /* all ranks refuse what makes no sense */
-    hvd_code code = settings->autotune ? parameters_choose(settings, chosen, status) : HVD_OK;
-    if (code || !settings->autotune || context->placement.rank != 0)
-        return code;
+    bool chosen[PARAMETERS];
+    if (!settings->autotune)
+        return HVD_OK;
+    TRY(parameters_choose(settings, chosen, status)); /* every rank rejects settings that make no sense */
+    if (context->placement.rank != 0)
+        return HVD_OK;
     struct tuning *tuning = calloc(1, sizeof *tuning);
     if (!tuning)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for autotuning");
+        return status_no_memory(status);
     context->tuning = tuning;
-    code = tuner_init(&tuning->tuner, settings, status);
-    if (!code)
-        code = open_log(tuning, settings->autotune_log, status);
+    TRY(tuner_init(&tuning->tuner, settings, status));
     tuning->tuner.report = write_row;
     tuning->tuner.owner = tuning;
     tuning->sample.steps = (int)settings->autotune_steps_per_sample;
-    if (!code && tuning->tuner.stage == TUNER_DONE) {
+    TRY(open_log(tuning, settings->autotune_log, status));
+    if (tuning->tuner.stage == TUNER_DONE) {
         log_info(context->placement.rank, "autotune has nothing to do: every parameter was given a value");
         tuning_close(context);
     }
-    return code;
+    return HVD_OK;
 }
 
 void tuning_close(struct hvd_context *context)

@@ -169,9 +169,7 @@ hvd_code tuner_init(struct tuner *tuner, const struct settings *settings, hvd_st
 {
     bool any = false;
     memset(tuner, 0, sizeof *tuner);
-    hvd_code code = parameters_choose(settings, tuner->chosen, status);
-    if (code)
-        return code;
+    TRY(parameters_choose(settings, tuner->chosen, status));
     tuner->values = values_of(settings);
     tuner->attempts[0] = defaults_of(tuner);
     tuner->attempt_count = 1;

@@ -51,7 +51,7 @@ hvd_code timeline_create(int rank, struct timeline **timeline, hvd_status *statu
         free(created);
         free(queue);
         free(taken);
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the timeline");
+        return status_no_memory(status);
     }
     created->rank = rank;
     created->queue = queue;
@@ -284,17 +284,12 @@ static hvd_code open_recording(struct timeline *timeline, const char *path, hvd_
     int64_t start = clock_now();
     trace_head(&head);
     char *copy = strdup(path);
-    if (head.failed || !copy) {
-        wire_writer_free(&head);
-        free(copy);
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the timeline %s", path);
-    }
-    hvd_code code = trace_file_open(&timeline->file, path, (const char *)head.bytes, status);
+    hvd_code code = head.failed || !copy
+                        ? status_no_memory(status)
+                        : trace_file_open(&timeline->file, path, (const char *)head.bytes, status);
     wire_writer_free(&head);
-    if (code) {
-        free(copy);
-        return code;
-    }
+    if (code)
+        goto free_copy;
     timeline->path = copy;
     timeline->error = 0;
     timeline->recordings++;
@@ -303,9 +298,11 @@ static hvd_code open_recording(struct timeline *timeline, const char *path, hvd_
     int error = thread_start(&timeline->thread, write_timeline, timeline);
     if (!error)
         return HVD_OK;
+    code = status_set_errno(status, error, "can't start the thread that writes the timeline %s", path);
     trace_file_close(&timeline->file);
+free_copy:
     free(copy);
-    return status_set_errno(status, error, "can't start the thread that writes the timeline %s", path);
+    return code;
 }
 
 hvd_code timeline_start(struct timeline *timeline, const char *path, bool mark_cycles, hvd_status *status)
