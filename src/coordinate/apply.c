@@ -24,7 +24,7 @@ static hvd_code apply_assign(struct coordinator *c, const struct decision *decis
         return refuse(status, "a second id for a name that has", entry->agreed->id);
     struct form *form;
     TRY(form_find(&c->table.forms, &decision->signature, c->config.tree.topology->size, &form, status));
-    /* The number of this very decision becomes the id. */
+    /* The number of this decision becomes the id. */
     return table_agree(&c->table, entry, c->seen, form, status);
 }
 
@@ -62,7 +62,7 @@ static bool has_request(const struct entry *entry)
     return entry->round && entry->round->mine;
 }
 
-/* Whether this rank can do its part in what the root has decided about a name. */
+/* Returns true if this rank can do its part in the root's decision about a name. */
 static bool is_due(const struct coordinator *c, const struct entry *entry)
 {
     const struct round *round = entry->round;
@@ -70,8 +70,8 @@ static bool is_due(const struct coordinator *c, const struct entry *entry)
     return (has_request(entry) || c->join) && !join_missing(c, entry) && root_may_know;
 }
 
-/* Members taken before a fault stay in `members`, where fail() finds them. The root puts no more short
- * requests into a batch than make it short, too. */
+/* Members taken before a fault stay in `members`, where fail() finds them. The root keeps a batch of short
+ * requests short as a whole. */
 static hvd_code take_members(struct coordinator *c, struct decision *decision, bool *all_short,
                              hvd_status *status)
 {
@@ -97,7 +97,7 @@ static hvd_code take_members(struct coordinator *c, struct decision *decision, b
     return HVD_OK;
 }
 
-/* With `members` empty the requests are the engine's: a later fault ends them there and not here. */
+/* Once `members` is empty the engine owns the requests: it ends them after a later fault. */
 static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hvd_status *status)
 {
     bool all_short;
@@ -116,7 +116,7 @@ static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hv
     return HVD_OK;
 }
 
-/* The data came with the reports: nothing is left to do but to hand the result out. */
+/* The data were in the reports, so only the result is handed out. */
 static hvd_code apply_result(struct coordinator *c, struct decision *decision, hvd_status *status)
 {
     bool all_short;
@@ -139,7 +139,7 @@ static hvd_code apply_result(struct coordinator *c, struct decision *decision, h
 static hvd_code apply_fail(struct coordinator *c, const struct decision *decision, hvd_status *status)
 {
     struct entry *entry = map_get(&c->table.names, decision->name, decision->name_length);
-    /* Without an entry no rank of this subtree has submitted the name: then all of them must have joined. */
+    /* Without an entry no rank of this subtree has submitted the name, so all of them must have joined. */
     if (entry ? !is_due(c, entry) : c->absent != c->table.reporters)
         return refuse(status, "a failure that not every rank requested, as decision", c->seen);
     if (!entry)
@@ -197,7 +197,7 @@ hvd_code apply_decisions(struct coordinator *c, struct wire_reader *reader, hvd_
             return refuse(status, "a malformed decision after number", c->seen);
         if (decision.kind == DECISION_CLOSE && decision.rank >= c->config.tree.topology->size)
             return refuse(status, "the leaving of a rank that is not in the set:", (uint64_t)decision.rank);
-        /* Before it is carried out, because its number may become an id or the end of one. */
+        /* Counted before it is carried out, because its number may become an id or the end of one. */
         c->seen++;
         TRY(apply(c, &decision, status));
     }

@@ -8,7 +8,7 @@ static void end_requests(struct coordinator *c)
 {
     const struct coordinator_output *output = &c->config.output;
     struct pending *join = c->join;
-    /* Of a batch that failed while its members were taken: they have left the list of requests already. */
+    /* Members of a batch that failed while they were taken have left the list of requests already. */
     for (size_t i = 0; i < c->member_count; i++) {
         if (c->members[i])
             output->finish(output->owner, c->members[i], &c->cause);
@@ -83,8 +83,8 @@ hvd_code close_advance(struct coordinator *c, hvd_status *status)
     return send_out(c, parent, status);
 }
 
-/* A rank that shuts down without the handshake, as it may before its side of this set is open, ends the set
- * in order where nothing runs. */
+/* A rank may shut down without the handshake before its side of this set is open: where no batch runs, the
+ * set closes in order. */
 void fail(struct coordinator *c, int except, const hvd_status *cause)
 {
     const struct coordinator_output *output = &c->config.output;
@@ -93,10 +93,10 @@ void fail(struct coordinator *c, int except, const hvd_status *cause)
         return;
     c->state = leaves && !c->running ? STATE_CLOSED : STATE_FAILED;
     status_copy(&c->cause, cause);
-    /* Running batches lack that rank, so for the requests in them it is a fault. */
+    /* Running batches miss that rank, so for their requests this is a fault. */
     if (leaves && c->running)
         c->cause.code = HVD_PEER_LOST;
-    struct wire_writer message = {0}; /* `out` may be in use further up */
+    struct wire_writer message = {0}; /* a caller may be using `out` */
     wire_put_u8(&message, MESSAGE_ABORT);
     cause_put(&message, cause);
     if (!message.failed)

@@ -18,14 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A child without reports keeps evicted agreements alive at its parent; after so many it sends an empty one.
- */
+/* A child without reports keeps evicted agreements alive at its parent; after this many evictions it sends an
+ * empty report. */
 #define EVICTIONS_UNSEEN_LIMIT 64
 
 #define TABLE_CHUNK ((size_t)32 << 10)
-#define TABLE_KEPT  ((size_t)16 << 10) /* of a chunk of rounds that have ended */
+#define TABLE_KEPT  ((size_t)16 << 10) /* bytes kept of a chunk whose rounds have ended */
 
-#define KEPT_NAMES 256 /* for which lists stay between two flushes */
+#define KEPT_NAMES 256 /* lists for at most this many names are kept between two flushes */
 
 /* ---- life ---------------------------------------------------------------------------------------- */
 
@@ -43,7 +43,7 @@ hvd_code coordinator_create(const struct coordinator_config *config, struct coor
     c->children = children;
     c->eager_sum = config->eager_threshold ? malloc(config->eager_threshold) : NULL;
     if (!c->eager_sum)
-        c->config.eager_threshold = 0; /* such data go as all others do */
+        c->config.eager_threshold = 0; /* small data travel in batches, as all others do */
     c->table.reporters = config->tree.child_count + 1;
     pool_init(&c->table.pool, TABLE_CHUNK, TABLE_KEPT);
     pool_init(&c->table.forms.pool, TABLE_CHUNK, TABLE_CHUNK);
@@ -93,7 +93,7 @@ static void put_request(struct coordinator *c, struct entry *entry, struct pendi
     c->pending++;
 }
 
-/* A signature begins with it: see request.c. */
+/* A signature starts with the operation: see request.c. */
 static hvd_operation operation_of(const struct pending *request)
 {
     return (hvd_operation)request->signature.bytes[0];
@@ -132,7 +132,7 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
             own_name(&c->config));
     struct form *form;
     hvd_code code = HVD_OK;
-    /* The usual case, a name that comes again unchanged, spares the search for its form. */
+    /* In the usual case, a name that is submitted again unchanged, the search for its form is skipped. */
     if (entry->agreed && signature_equal(&entry->agreed->form->signature, &request->signature))
         form = form_share(entry->agreed->form);
     else
@@ -167,8 +167,8 @@ uint64_t coordinator_unnamed(const struct coordinator *c, hvd_operation operatio
     return c->unnamed[unnamed_kind(operation)];
 }
 
-/* A refused request takes no number: on other ranks that number would mean another request. One that was
- * taken ends as all others do, even by a fault that it brings about itself. */
+/* A refused request takes no number: on other ranks that number would mean another request. An accepted
+ * request ends as all others do, even by a fault that it causes itself. */
 hvd_code coordinator_submit(struct coordinator *c, struct pending *request, hvd_status *status)
 {
     size_t length = strlen(request->name);
@@ -224,7 +224,7 @@ static void put_report(struct coordinator *c, const struct entry *entry)
         report_put_common(&c->out, entry, eager_reduce(c, entry));
 }
 
-/* Before each item: what has become long goes out. */
+/* Called before each item: sends a report that has become long. */
 static hvd_code cut_report(struct coordinator *c, hvd_status *status)
 {
     if (c->out.length < MESSAGE_SOFT_LIMIT)
@@ -235,7 +235,7 @@ static hvd_code cut_report(struct coordinator *c, hvd_status *status)
 }
 
 /* Sends the parent the names that the whole subtree has submitted since the last report, and the ranks that
- * have joined: with the largest counters of the subtree so far, since the root needs the maximum only. */
+ * have joined, with the largest counters of the subtree so far, since the root needs only the maximum. */
 static hvd_code report(struct coordinator *c, hvd_status *status)
 {
     if (!c->complete.count && !c->join_count && !c->turn_count &&
@@ -266,13 +266,13 @@ void coordinator_flush(struct coordinator *c, int64_t now)
     hvd_code code = HVD_OK;
     silence_check(c, now);
     if (c->state == STATE_OPEN)
-        /* The root has no parent: what is complete there is judged at once. */
+        /* The root has no parent to report to: it judges complete rounds at once. */
         code = is_root(c) ? decide(c, now, &problem) : report(c, &problem);
     if (!code)
         code = stall_check(c, now, &problem);
     if (!code)
         code = close_advance(c, &problem);
-    /* Memory that many names needed at once is given back. */
+    /* Memory for many names at once is released. */
     wire_reset(&c->out);
     if (c->member_capacity > KEPT_NAMES)
         members_free(c);
@@ -328,7 +328,7 @@ static void emit_ready(const struct coordinator *c, int child, const struct entr
     const struct round *round = entry->round;
     if (!output->ready || !is_root(c))
         return;
-    /* The event has one operation and reduction: where ranks differ, those of the first variant. */
+    /* The event has one operation and reduction: if ranks differ, those of the first variant. */
     const struct form *form = round->common ? round->common : round->variants->list[0].form;
     for (int place = tree->children[child]; place <= tree_child_last(tree, child); place++)
         output->ready(output->owner, entry->name, &form->summary, rank_at(&c->config, place));
@@ -385,8 +385,7 @@ static hvd_code count(struct coordinator *c, int child, const struct report *rep
         return join_receive(c, child, report->rank, report->unnamed, status);
     if (report->kind == REPORT_AGREED) {
         agreement = table_agreement(&c->table, report->id);
-        /* Compared with the `seen` of this very message: a child that has seen the eviction must not use the
-         * id. */
+        /* Compared with this message's `seen`: a child that has seen the eviction must not use the id. */
         if (!agreement || (agreement->evicted && agreement->evicted <= c->children[child].seen))
             return status_set(status, HVD_REFUSED, "an unknown id");
         entry = agreement->entry;
@@ -413,11 +412,11 @@ static hvd_code count(struct coordinator *c, int child, const struct report *rep
     return HVD_OK;
 }
 
-/* Evicted agreements whose eviction all children have seen are freed. */
+/* Frees evicted agreements whose eviction all children have seen. */
 static void update_seen(struct coordinator *c, int child, uint64_t seen)
 {
     const struct agreement *retired = c->table.retired.head;
-    /* Only a child that was behind the oldest evicted id, and no longer is, can release anything. */
+    /* Only a child that now sees the oldest eviction for the first time can release an agreement. */
     bool held_up = retired && c->children[child].seen < retired->evicted && retired->evicted <= seen;
     c->children[child].seen = seen;
     if (!held_up)
@@ -438,7 +437,7 @@ static hvd_code receive_reports(struct coordinator *c, int child, struct wire_re
         return status_set(status, HVD_REFUSED, "a report out of order");
     update_seen(c, child, seen);
     if (c->state != STATE_OPEN)
-        return HVD_OK; /* sent before the child received the close; its requests have ended there, too */
+        return HVD_OK; /* sent before the child received the close, which has ended its requests there */
     int first = c->config.tree.children[child];
     int last = tree_child_last(&c->config.tree, child);
     while (!wire_done(reader)) {
@@ -485,7 +484,7 @@ static hvd_code receive_from_parent(struct coordinator *c, uint8_t kind, const u
 {
     struct wire_reader reader = wire_reader_of(bytes + 1, length - 1);
     if (kind == MESSAGE_DECISIONS && c->state == STATE_OPEN) {
-        /* What fails here is not forwarded: the abort that follows carries the cause to the children. */
+        /* A message that fails here is not forwarded: the abort that follows tells the children the cause. */
         hvd_code code = apply_decisions(c, &reader, status);
         if (!code)
             send_to_children(c, bytes, length);
@@ -538,7 +537,7 @@ static hvd_code receive_broken(struct coordinator *c, int from, struct wire_read
     return HVD_OK;
 }
 
-/* Index of a child; -1: the parent; -2: no neighbour. */
+/* Returns the index of a child; -1: the parent; -2: no neighbour. */
 static int neighbour(const struct coordinator *c, int place)
 {
     const struct tree_node *tree = &c->config.tree;
@@ -594,8 +593,8 @@ void coordinator_receive(struct coordinator *c, int from, const uint8_t *bytes, 
 
 /* ---- faults, and the end ----------------------------------------------------------------------------- */
 
-/* After SHUTDOWN_DONE only the parent's link matters, which delivers SHUTDOWN_ACK; losing it ends the wait.
- */
+/* After SHUTDOWN_DONE only the link to the parent matters, which delivers SHUTDOWN_ACK: its loss ends the
+ * wait for that. */
 static bool is_shut_down(struct coordinator *c, int lost)
 {
     const struct tree_node *tree = &c->config.tree;
@@ -611,7 +610,7 @@ static bool is_shut_down(struct coordinator *c, int lost)
 
 void coordinator_abort(struct coordinator *c, int lost_rank, const hvd_status *cause)
 {
-    /* Below 0: no peer is lost, the fault is this rank's own. */
+    /* Below 0 no peer is lost: the fault is this rank's own. */
     int lost = lost_rank < 0 ? -1 : place_of(&c->config, lost_rank);
     if (lost < 0 || !is_shut_down(c, lost))
         fail(c, lost, cause);

@@ -1,5 +1,5 @@
-/* decide.c - see decide.h. Decisions are written as a message, sent, and then carried out from it here as
- * everywhere else (docs/coordination.md, "Batches"). */
+/* decide.c - makes the root's decisions: they are written as a message, sent, and then carried out from its
+ * bytes, here as on every other rank (docs/coordination.md, "Batches"). Under the progress lock. */
 #include "coordinate/decide.h"
 
 #include "base/pool.h"
@@ -34,7 +34,7 @@ static hvd_code publish(struct coordinator *c, hvd_status *status)
     return code;
 }
 
-/* After each decision: its number; the message goes out once it is long. */
+/* Called after each decision: returns its number, and sends the message once it is long. */
 static hvd_code decided(struct coordinator *c, uint64_t *number, hvd_status *status)
 {
     c->root.unpublished++;
@@ -42,23 +42,23 @@ static hvd_code decided(struct coordinator *c, uint64_t *number, hvd_status *sta
     return c->out.length < MESSAGE_SOFT_LIMIT ? HVD_OK : publish(c, status);
 }
 
-/* Of an entry that is ready. */
+/* Returns the summary of an entry that is ready. */
 static const struct signature_summary *summary_of(const struct entry *entry)
 {
     return &entry->round->common->summary;
 }
 
-/* Larger priority first, else what was ready first. */
+/* The larger priority runs first; of equal ones, the one that was ready first. */
 static bool runs_before(const struct entry *a, const struct entry *b)
 {
     int32_t first = summary_of(a)->priority, second = summary_of(b)->priority;
     return first != second ? first > second : a->round->place < b->round->place;
 }
 
-/* ---- what is ready ----------------------------------------------------------------------------------- */
+/* ---- ready entries ----------------------------------------------------------------------------------- */
 
-/* In the order in which they run. Priorities are few, or ascend: the place is behind the last one or near the
- * head. */
+/* Inserts the entry in the order in which entries run. Priorities are few, or ascend, so its place is after
+ * the last entry or near the head. */
 static void insert(struct entry_list *list, struct entry *entry)
 {
     struct entry **at = &list->head;
@@ -73,8 +73,8 @@ static void insert(struct entry_list *list, struct entry *entry)
     list->count++;
 }
 
-/* A rank that has joined gives the identity of the reduction, which no factor may touch; the factor of a
- * batch is one for all its members. */
+/* A rank that has joined contributes the identity of the reduction, which must not be scaled; all members of
+ * a batch have one factor. */
 static bool runs_alone(const struct coordinator *c, const struct entry *entry)
 {
     const struct signature_summary *summary = summary_of(entry);
@@ -96,8 +96,9 @@ static void enqueue(struct coordinator *c, struct entry *entry)
     root->ready_count++;
 }
 
-/* An `apart` one waits until all that were ready before it have been decided, whatever their priority: where
- * all ranks submit in one order that is the order on the memory. What follows it waits with it. */
+/* An `apart` entry waits until all entries that were ready before it have been decided, whatever their
+ * priority: if all ranks submit in one order, accesses to shared memory are in that order. Later entries wait
+ * with it. */
 static void add_ready(struct coordinator *c, struct entry *entry, int64_t now)
 {
     struct root *root = &c->root;
@@ -109,7 +110,7 @@ static void add_ready(struct coordinator *c, struct entry *entry, int64_t now)
         enqueue(c, entry);
 }
 
-/* Once the queues are empty: the `apart` one, and what follows it up to the next one. */
+/* Once the queues are empty, moves the `apart` entry into them, and those after it up to the next one. */
 static void move_up(struct coordinator *c)
 {
     struct entry *entry = c->root.ready_count ? NULL : c->root.behind.head;
@@ -121,11 +122,11 @@ static void move_up(struct coordinator *c)
     }
 }
 
-/* The queue whose head may start now and runs first; -1: all have to wait. */
+/* Returns the queue whose head may start now and runs first; -1: all must wait. */
 static int find_next(const struct coordinator *c)
 {
     bool short_may = !c->short_running;
-    /* `running` counts the short one, too. */
+    /* `running` counts the short one as well. */
     bool long_may = c->running - !short_may < LONG_BATCHES_IN_FLIGHT;
     const struct entry *first = NULL;
     int found = -1;
@@ -141,7 +142,7 @@ static int find_next(const struct coordinator *c)
 
 /* ---- judging ----------------------------------------------------------------------------------------- */
 
-/* The id under which an entry can be a member of a batch; a new one if the agreed form is another. */
+/* Finds the id under which an entry can be a member of a batch; a new one if the agreed form is another. */
 static hvd_code agree_on_id(struct coordinator *c, struct entry *entry, hvd_status *status)
 {
     const struct agreement *agreed = entry->agreed;
@@ -158,7 +159,7 @@ static hvd_code agree_on_id(struct coordinator *c, struct entry *entry, hvd_stat
     return decided(c, id, status);
 }
 
-/* At once, beside all batches: it moves nothing any more. */
+/* Decided at once, concurrently with any batches: the result moves no more data. */
 static hvd_code decide_result(struct coordinator *c, struct entry *entry, hvd_status *status)
 {
     uint64_t number;
@@ -200,11 +201,11 @@ static hvd_code judge_complete(struct coordinator *c, int64_t now, hvd_status *s
 
 /* ---- batches ----------------------------------------------------------------------------------------- */
 
-/* A place in a queue, while a batch is picked. */
+/* A position in a queue while a batch is picked. */
 struct cursor {
-    struct ready_queue *queue; /* NULL: none */
-    struct entry *previous;    /* NULL: at the head */
-    uint64_t least;            /* of what was passed over */
+    struct ready_queue *queue; /* NULL: no queue */
+    struct entry *previous;    /* NULL: the position is the head */
+    uint64_t least;            /* smallest entry that was passed over, in bytes */
 };
 
 static struct entry *entry_at(const struct cursor *cursor)
@@ -235,18 +236,18 @@ static uint64_t take_at(struct root *root, struct cursor *cursor)
     return summary_of(entry)->bytes;
 }
 
-/* None has fewer bytes, of what is left in a queue. */
+/* Returns the size of the smallest entry that is left in a queue, or a lower bound of it. */
 static uint64_t least_of(struct cursor *cursor)
 {
     if (!cursor->queue)
         return UINT64_MAX;
-    if (!entry_at(cursor)) /* all of it was passed over */
+    if (!entry_at(cursor)) /* all its entries were passed over */
         cursor->queue->least = cursor->least;
     return cursor->queue->least;
 }
 
-/* Takes, in their order, what fits behind the first member. Ends where nothing can fit, so that many requests
- * of one size are not looked at again for every batch. */
+/* Takes entries that fit after the first member, in their order. Stops when no entry can fit, so that many
+ * requests of one size are not visited again for every batch. */
 static uint64_t fill_batch(struct root *root, struct cursor cursors[2], uint64_t limit, uint64_t bytes)
 {
     const struct signature_summary *head = summary_of(root->members.head);
@@ -267,15 +268,15 @@ static uint64_t fill_batch(struct root *root, struct cursor cursors[2], uint64_t
     return bytes;
 }
 
-/* Moves the members of the next batch, the head of this queue and what fits behind it, to `members`. A short
- * batch stays short. Returns their bytes. */
+/* Moves the members of the next batch, the head of this queue and entries that fit after it, to `members`. A
+ * short batch stays short. Returns their bytes. */
 static uint64_t pick_members(struct coordinator *c, int index)
 {
     struct root *root = &c->root;
     struct ready_queue *queue = &root->ready[index];
     const struct entry *next = queue->list.head;
     struct cursor cursors[] = {{.queue = queue, .least = UINT64_MAX}, {.least = UINT64_MAX}};
-    /* 0: nothing is fused, not even what has no bytes. */
+    /* With 0 no requests are fused, not even empty ones. */
     uint64_t limit = c->config.fusion_threshold;
     if (index & READY_SHORT && limit > SHORT_BYTES)
         limit = SHORT_BYTES;
@@ -285,7 +286,7 @@ static uint64_t pick_members(struct coordinator *c, int index)
         return bytes;
     if (!(index & READY_SHORT))
         cursors[1].queue = &root->ready[READY_SHORT];
-    /* What would have run before it, were there room for another short batch, waits for that. */
+    /* Short entries that would run before the head wait until another short batch may start. */
     while (entry_at(&cursors[1]) && runs_before(entry_at(&cursors[1]), next))
         pass_over(&cursors[1]);
     return fill_batch(root, cursors, limit, bytes);
@@ -297,7 +298,7 @@ static hvd_code decide_batch(struct coordinator *c, int queue, hvd_status *statu
     uint64_t bytes = pick_members(c, queue);
     const struct signature_summary *first = summary_of(members->head);
     for (struct entry *entry = members->head; entry; entry = entry->round->next) {
-        /* May publish what was decided so far, but never this batch, so that the entries stay as they are. */
+        /* May publish earlier decisions, but not this batch, so that the entries stay as they are. */
         TRY(agree_on_id(c, entry, status));
     }
     const struct coordinator_output *output = &c->config.output;
@@ -307,7 +308,7 @@ static hvd_code decide_batch(struct coordinator *c, int queue, hvd_status *statu
     return publish(c, status);
 }
 
-/* Ends at the first that can't be outdone. */
+/* Stops at the first entry that is as old as any can be. */
 static int64_t oldest_ready(const struct root *root)
 {
     int64_t oldest = INT64_MAX;
@@ -338,7 +339,7 @@ int64_t decide_next(const struct coordinator *c)
 
 /* ---- the cache --------------------------------------------------------------------------------------- */
 
-/* The least recently used go; what some rank is asking for just now stays. */
+/* Evicts the least recently used agreements, except those that a rank is requesting just now. */
 static hvd_code decide_evictions(struct coordinator *c, hvd_status *status)
 {
     uint32_t count = c->table.recent.count;
@@ -346,8 +347,8 @@ static hvd_code decide_evictions(struct coordinator *c, hvd_status *status)
     struct agreement *agreement = c->table.recent.tail;
     while (excess && agreement) {
         struct agreement *newer = agreement->previous;
-        /* No rank has submitted it in the present round, as far as is known here; a submission meanwhile is
-         * read by the retired id. */
+        /* No rank is known to have submitted it in the present round; a submission that crosses the eviction
+         * is read by the retired id. */
         if (!agreement->entry->round) {
             uint64_t number;
             decision_put_evict(&c->out, agreement->id);

@@ -5,10 +5,10 @@
 
 #include "coordinate/state.h"
 
-/* Judges what is complete; sends and carries out what is decided. */
+/* Judges complete rounds; sends the decisions and carries them out. */
 hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status);
 
-/* When decide has something to do though nothing arrives; INT64_MAX: never. */
+/* Returns when decide must be called even if nothing arrives; INT64_MAX: never. */
 int64_t decide_next(const struct coordinator *c);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Whether this node can reduce it. */
+/* Returns true if this node can reduce data of this form. */
 static bool fits(const struct coordinator *c, const struct form *form)
 {
     const struct signature_summary *summary = &form->summary;
@@ -31,8 +31,8 @@ hvd_code eager_receive(struct coordinator *c, int child, struct entry *entry, co
                        hvd_status *status)
 {
     struct round *round = entry->round;
-    /* Data that were read before an `apart` request of that rank has run, which may overwrite them, don't
-     * count: the order on memory is that of the decisions. */
+    /* An `apart` request of that rank may overwrite memory from which the data were read before it ran: such
+     * data do not count, since accesses to memory are in the order of the decisions. */
     bool stale = c->children[child].seen < c->table.last_apart;
     round->bare |= !report->data || stale || !round->common || !fits(c, round->common);
     if (round->bare)

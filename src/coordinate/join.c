@@ -40,8 +40,8 @@ static struct entry *sort(struct entry *list)
     return merge(sort(list), sort(rest));
 }
 
-/* Rounds that waited for this reporter only are complete now, in the order in which they were first reported:
- * where the ranks that submit have one order, requests that share memory run in it. */
+/* Counts one more absent reporter. Rounds that waited only for it are complete now, in the order in which
+ * they were first reported: if ranks submit in one order, requests that share memory run in that order. */
 static void count_absent(struct coordinator *c)
 {
     size_t cursor = 0;
@@ -59,7 +59,7 @@ static void count_absent(struct coordinator *c)
     }
 }
 
-/* At the root, whose texts list the joined ranks. */
+/* Marks the rank at the root, whose texts list the joined ranks. */
 static bool mark_joined(struct coordinator *c, int rank)
 {
     struct root *root = &c->root;
@@ -78,7 +78,7 @@ bool join_has(const struct coordinator *c, int rank)
     return c->root.joined && (c->root.joined[rank / BITS] >> (rank % BITS) & 1);
 }
 
-/* For the next report to the parent; the root keeps it. */
+/* Adds the rank to the next report to the parent; the root records it. */
 static hvd_code report_joined(struct coordinator *c, int rank, hvd_status *status)
 {
     if (is_root(c))
@@ -124,7 +124,7 @@ hvd_code join_receive(struct coordinator *c, int child, int rank, const uint64_t
     return HVD_OK;
 }
 
-/* ---- what may run meanwhile ------------------------------------------------------------------------ */
+/* ---- operations during a join ----------------------------------------------------------------------- */
 
 static void joined_text(const struct coordinator *c, char *text, size_t capacity)
 {
@@ -177,7 +177,7 @@ void join_exclude(const struct coordinator *c, struct entry *entry)
                     rank_set_add(&submitters, place, place);
             }
         }
-        if (submitters.count) /* else one of them submitted it and joined afterwards */
+        if (submitters.count) /* otherwise one of them submitted it and joined afterwards */
             variants->list[i].ranks = submitters;
     }
 }

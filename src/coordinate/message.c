@@ -1,4 +1,5 @@
-/* message.c - see message.h. No state; any thread. */
+/* message.c - writes and reads the items of reports and decisions, and checks every bound that it reads. No
+ * state; any thread. */
 #include "coordinate/message.h"
 
 #include <string.h>
@@ -11,7 +12,7 @@ static bool get_name(struct wire_reader *reader, const char **name, uint32_t *le
 
 static bool get_signature(struct wire_reader *reader, struct signature *signature)
 {
-    /* Never written through: the bytes belong to the message. */
+    /* No caller writes through this pointer: the bytes belong to the message. */
     signature->bytes = (uint8_t *)wire_get_blob(reader, REQUEST_SIGNATURE_LIMIT, &signature->length);
     return signature->bytes;
 }
@@ -28,7 +29,7 @@ static void put_form(struct wire_writer *writer, const struct form *form)
 
 /* ---- reports ----------------------------------------------------------------------------------------- */
 
-/* The kind in the low bits, above them the flags. */
+/* The kind is in the low bits, the flags are above them. */
 static void put_kind(struct wire_writer *writer, enum report_kind kind, const struct entry *entry,
                      const uint8_t *data)
 {

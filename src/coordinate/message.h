@@ -1,5 +1,6 @@
 /* message.h - encoding of the messages between coordinators (docs/coordination.md has the table). Decoders
- * check every bound; decoded pointers point into the message. Numbers are little-endian, see base/wire.h.
+ * check every bound; decoded pointers point into the message. Numbers are little-endian, see base/wire.h. Any
+ * thread.
  *
  * A message ends once it has passed MESSAGE_SOFT_LIMIT, and one item is at most 8 signatures of 1 MiB, so no
  * message reaches MESSAGE_LIMIT. */
@@ -26,25 +27,24 @@ enum message_kind {
     MESSAGE_DECISIONS,     /* down: number of the first (u64), then decisions to the end */
     MESSAGE_SHUTDOWN_ACK,  /* down: every subtree has sent SHUTDOWN_DONE */
     MESSAGE_ABORT,         /* any way: a cause (base/fault.h) */
-    MESSAGE_SILENT,        /* any way: a place (u32), and that of the rank (u32) that does not hear it */
-    MESSAGE_BROKEN,        /* any way: text about a network path that is broken */
-    MESSAGE_PRESENT        /* any way: a place (u32), whose rank or host was reported as silent */
+    MESSAGE_SILENT, /* any way: a silent place (u32), and the place of the rank (u32) that reports it */
+    MESSAGE_BROKEN, /* any way: text about a network path that is broken */
+    MESSAGE_PRESENT /* any way: a place (u32) that answers: its rank or host was reported as silent */
 };
 
 /* ---- reports: a whole subtree has submitted a name --------------------------------------------------- */
 
-/* Added to the kind: ranks that have joined are excluded; a broadcast's root among them; for some rank it
- * must share no batch; the subtree's data, reduced, stand behind the item (u32 length, bytes). */
-#define REPORT_PARTIAL  0x80
-#define REPORT_ROOTLESS 0x40
-#define REPORT_APART    0x20
-#define REPORT_EAGER    0x10
+/* Flags that are added to the kind. */
+#define REPORT_PARTIAL  0x80 /* ranks that have joined are excluded */
+#define REPORT_ROOTLESS 0x40 /* the root of the broadcast is one of them */
+#define REPORT_APART    0x20 /* some rank requires that it is alone in its batch */
+#define REPORT_EAGER    0x10 /* the subtree's reduced data follow the item (u32 length, bytes) */
 #define REPORT_FLAGS    (REPORT_PARTIAL | REPORT_ROOTLESS | REPORT_APART | REPORT_EAGER)
 
 enum report_kind {
-    REPORT_AGREED = 1, /* id (u64): all mean the agreed form */
-    REPORT_COMMON,     /* name, signature: all mean the same */
-    REPORT_JOINED,     /* rank (u32), UNNAMED_KINDS counters (u64): it has no more data */
+    REPORT_AGREED = 1, /* id (u64): all ranks have submitted the agreed form */
+    REPORT_COMMON,     /* name, signature: all ranks have submitted this form */
+    REPORT_JOINED,     /* rank (u32) that has joined, UNNAMED_KINDS counters (u64) */
     REPORT_VARIANTS,   /* name, others (u8), count (u8), per variant: signature, others (u8), ranges */
     REPORT_TURN        /* a process set (u32) that asks for a turn in the order of decisions */
 };
@@ -63,24 +63,24 @@ struct report {
     int rank;
     int set;
     uint64_t unnamed[UNNAMED_KINDS];
-    const uint8_t *data; /* NULL: none */
+    const uint8_t *data; /* NULL: no data */
     uint32_t data_bytes;
     bool others;
     int count; /* of variants; 1 in a common report */
     struct report_variant variants[VARIANT_LIMIT];
 };
 
-/* data: of the common form's bytes; NULL: none. */
+/* `data` has the bytes of the common form; NULL: no data. */
 void report_put_agreed(struct wire_writer *writer, const struct entry *entry, const uint8_t *data);
 void report_put_common(struct wire_writer *writer, const struct entry *entry, const uint8_t *data);
 void report_put_variants(struct wire_writer *writer, const struct entry *entry);
 void report_put_joined(struct wire_writer *writer, int rank, const uint64_t *unnamed);
 void report_put_turn(struct wire_writer *writer, int set);
-/* False when it is malformed, or names a rank outside [first, last]. */
+/* Returns false if it is malformed, or names a rank outside [first, last]. */
 bool report_get(struct wire_reader *reader, int first, int last, struct report *report);
 
 void stall_put(struct wire_writer *writer, const struct entry *entry, const struct stall_report *stall);
-/* False when it is malformed, or names a rank outside [first, last]. */
+/* Returns false if it is malformed, or names a rank outside [first, last]. */
 bool stall_get(struct wire_reader *reader, int first, int last, const char **name, uint32_t *length,
                struct stall_report *stall);
 
@@ -88,11 +88,11 @@ bool stall_get(struct wire_reader *reader, int first, int last, const char **nam
 
 enum decision_kind {
     DECISION_ASSIGN = 1, /* name, signature: agreed on; the id is the decision's number */
-    DECISION_EVICT,      /* id (u64): agreed no more */
+    DECISION_EVICT,      /* id (u64): the agreement ends */
     DECISION_BATCH,      /* back end, algorithm, piece exponent (u8 each), count (u32), ids (u64 each) */
     DECISION_FAIL,       /* name, text: the round ends with this mismatch */
     DECISION_JOINED, /* rank (u32) that joined last, UNNAMED_KINDS counters (u64): all ranks have joined */
-    DECISION_CLOSE,  /* rank (u32) that leaves: nothing more runs */
+    DECISION_CLOSE,  /* rank (u32) that leaves: no more requests run */
     DECISION_RESULT, /* id (u64), data reduced over all ranks (u32 length, bytes): it has run */
     DECISION_TURN    /* process set (u32) that has a turn now */
 };
@@ -116,7 +116,7 @@ struct decision {
 
 void decision_put_assign(struct wire_writer *writer, const struct entry *entry, const struct form *form);
 void decision_put_evict(struct wire_writer *writer, uint64_t id);
-/* The members are `first` and those behind it in its list, `count` in all. */
+/* The members are `first` and those after it in its list, `count` in all. */
 void decision_put_batch(struct wire_writer *writer, struct choice choice, const struct entry *first,
                         int count);
 void decision_put_fail(struct wire_writer *writer, const struct entry *entry, const char *text);

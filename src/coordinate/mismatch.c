@@ -1,5 +1,5 @@
-/* mismatch.c - compares two signatures field by field, and writes which ranks submitted what. No state; any
- * thread. */
+/* mismatch.c - compares two signatures field by field, and writes which ranks submitted which values. No
+ * state; any thread. */
 #include "coordinate/mismatch.h"
 
 #include "base/status.h"
@@ -17,7 +17,7 @@ struct diff_out {
     size_t capacity;
 };
 
-/* All of these: false when the two are equal, and nothing is written. */
+/* The functions below return false if the two are equal; then nothing is written. */
 static bool diff_text(struct diff_out *to, const char *what, const char *a, const char *b)
 {
     if (strcmp(a, b) == 0)
@@ -47,7 +47,7 @@ static bool diff_real(struct diff_out *to, const char *what, double a, double b)
 static bool roots_differ(const struct signature_head *a, const struct signature_head *b, const int *names,
                          struct diff_out *to)
 {
-    /* `root` is a rank, or the id of a process set; else it is 0 on both sides. */
+    /* `root` is a rank, or the id of a process set; otherwise it is 0 on both sides. */
     bool rooted = operation_takes(a->operation, ARGUMENT_root);
     if (rooted && names)
         return diff_integer(to, "the root rank", names[a->root], names[b->root]);
@@ -69,7 +69,7 @@ static bool heads_differ(const struct signature_head *a, const struct signature_
            diff_integer(to, "the number of tensors", a->count, b->count);
 }
 
-/* "[2, 3]", or "[*, 3]" where the first extent is the rank's own. */
+/* Writes "[2, 3]", or "[*, 3]" if the first extent may differ by rank. */
 static void write_shape(const struct signature_head *head, const struct signature_tensor *tensor, char *text,
                         size_t capacity)
 {
@@ -79,7 +79,7 @@ static void write_shape(const struct signature_head *head, const struct signatur
     }
     char rest[128];
     shape_text(tensor->shape + 1, tensor->ndim - 1, rest, sizeof rest);
-    /* Without the opening bracket of the rest. */
+    /* rest + 1 skips the opening bracket. */
     snprintf(text, capacity, "[*%s%s", tensor->ndim > 1 ? ", " : "", rest + 1);
 }
 
@@ -110,7 +110,7 @@ static bool tensors_differ(const struct signature_head *head, const struct signa
     return diff_text(to, what, texts[0], texts[1]);
 }
 
-/* "[0, 1, 5]", of many only the first. */
+/* Writes "[0, 1, 5]", of many ranks only the first. */
 static void write_ranks(struct wire_reader *ranks, char *text, size_t capacity)
 {
     *text = '\0';
@@ -194,8 +194,8 @@ static void append_variant(struct text *text, char separator, const struct varia
     append_text(text->bytes, text->capacity, "%c %s %s %s", separator, ranks, one ? "has" : "have", value);
 }
 
-/* One field: how variant `first` differs from variant 0, and all later ones that differ in the same field.
- * Bits of `covered`: variants that the text has; returns them with the new ones. */
+/* Appends one field: how variant `first` differs from variant 0, and all later ones that differ in the same
+ * field. The bits of `covered` are the variants in the text so far; returns them with the new ones. */
 static unsigned append_difference(struct text *text, const struct variants *variants, int first,
                                   unsigned covered)
 {
@@ -222,11 +222,11 @@ void mismatch_text(const struct coordinator_config *config, const struct entry *
                    size_t capacity)
 {
     struct variants *variants = entry->round->variants;
-    /* The lowest ranks first, so that the text does not depend on the order of arrival. */
+    /* The variant of the lowest ranks is first, so the text does not depend on the order of arrival. */
     qsort(variants->list, (size_t)variants->count, sizeof variants->list[0], compare_variants);
     hvd_operation operation = variants->list[0].form->summary.operation;
     struct text text = {config, bytes, capacity};
-    /* Variant 0 is what all others are compared with. */
+    /* All others are compared with variant 0. */
     unsigned covered = 1;
     *bytes = '\0';
     append_text(bytes, capacity, "%s \"%.200s\": the ranks disagree", operation_name(operation),

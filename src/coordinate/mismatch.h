@@ -5,12 +5,12 @@
 
 #include "coordinate/state.h"
 
-/* The first field in which two signatures differ, such as "the shape of tensor 0", and its two values,
- * "[2, 3]" and "[2, 4]". names[rank]: the number of a rank of the set in the job; NULL: the same. */
+/* Writes the first field in which two signatures differ, such as "the shape of tensor 0", and its two values,
+ * such as "[2, 3]" and "[2, 4]". names[rank]: the number of a rank of the set in the job; NULL: the same. */
 void signature_difference(const struct signature *a, const struct signature *b, const int *names, char *what,
                           char *value_a, char *value_b, size_t capacity);
 
-/* The error of a round: which ranks submitted what. */
+/* Writes the error of a round: which ranks submitted which form. */
 void mismatch_text(const struct coordinator_config *config, const struct entry *entry, char *text,
                    size_t capacity);
 

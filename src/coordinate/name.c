@@ -15,7 +15,7 @@ size_t name_prefix_length(hvd_operation operation, bool grouped)
     return strlen(operation_name(operation)) + (grouped ? sizeof GROUPED : 1);
 }
 
-/* Without printf, which took a third of a submission. */
+/* Written without printf, which took a third of a submission. */
 size_t name_write(hvd_operation operation, bool grouped, const char *own, size_t length, char *text)
 {
     char *end = stpcpy(text, grouped ? GROUPED : "");
@@ -38,8 +38,8 @@ bool name_is_counted(const char *own)
     return strncmp(own, COUNTED, prefix) == 0 && !own[prefix + strspn(own + prefix, "0123456789")];
 }
 
-/* With the dot it was given by a user, without it it was generated or counted. Requests without tensors are
- * counted by operation, so their names keep it. */
+/* A name with the dot was given by a user; one without it was generated or counted. Requests without tensors
+ * are counted by operation, so their names keep the operation. */
 const char *name_on_wire(hvd_operation operation, bool grouped, enum name_origin origin, const char *text)
 {
     if (origin == NAME_COUNTED && operation_table[operation].shape == SHAPE_no_tensors)

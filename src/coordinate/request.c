@@ -1,9 +1,9 @@
-/* request.c - requests to signatures and back; see request.h. No state; any thread.
+/* request.c - checks requests, and turns them into signatures and back. No state; any thread.
  *
- * Layout: operation, reduction, type, device (u8 each; type of tensor 0, only where it is reduced), root
- * (u32), prescale, postscale (f64): so far the fusion key; then priority (u32), grouped (u8), count (u32),
- * and per tensor type, dimensions (u8 each), part of the group (u32) and extents (u64), the first left out
- * where it may differ by rank. */
+ * A signature has operation, reduction, type, device (u8 each; the type is that of tensor 0 if it is
+ * reduced), root (u32), prescale, postscale (f64), which are the fusion key; then priority (u32), grouped
+ * (u8), count (u32), and per tensor type, dimensions (u8 each), part of the group (u32) and extents (u64),
+ * without the first one if it may differ by rank. */
 #include "coordinate/request.h"
 
 #include "base/status.h"
@@ -33,7 +33,7 @@ static hvd_code check_operation(const hvd_request *request, hvd_status *status)
     return HVD_OK;
 }
 
-/* Of a process set: ascending, so that equal sets have equal bytes. */
+/* The ranks of a process set must be ascending, so that equal sets have equal bytes. */
 static hvd_code check_ranks(const hvd_request *request, hvd_status *status)
 {
     const char *text = operation_name(request->operation);
@@ -48,7 +48,7 @@ static hvd_code check_ranks(const hvd_request *request, hvd_status *status)
     return HVD_OK;
 }
 
-/* What matters to some operations only. */
+/* Checks fields that only some operations use. */
 static hvd_code check_details(const hvd_request *request, hvd_status *status)
 {
     const char *text = operation_name(request->operation);
@@ -116,7 +116,7 @@ static hvd_code check_output(const hvd_request *request, int index, hvd_status *
     const hvd_tensor *input = &request->inputs[index];
     const hvd_tensor *output = &request->outputs[index];
     TRY(check_tensor(request, output, index, status));
-    /* How many rows the result has is known when the operation runs. */
+    /* The number of rows of a result is known only when the operation runs. */
     int first = operation_makes_results(request->operation);
     bool same = input->ndim == output->ndim && input->dtype == output->dtype;
     for (int d = first; same && d < input->ndim; d++)
@@ -159,7 +159,7 @@ static hvd_code check_request(const hvd_request *request, hvd_status *status)
 
 /* ---- to bytes --------------------------------------------------------------------------------------- */
 
-/* Of a removal it is the id of the set. */
+/* The root of a removal is the id of the set. */
 static bool has_root(hvd_operation operation)
 {
     return operation_takes(operation, ARGUMENT_root) || operation_takes(operation, ARGUMENT_set);
@@ -246,8 +246,8 @@ bool signature_read_head(struct wire_reader *reader, struct signature_head *head
     head->priority = (int32_t)wire_get_u32(reader);
     head->grouped = wire_get_u8(reader);
     uint32_t count = wire_get_u32(reader);
-    /* The bytes may be another rank's: all that indexes a table is checked, the reduction only where it
-     * counts. */
+    /* The bytes may be another rank's: every field that indexes a table is checked, the reduction only if it
+     * is used. */
     if (reader->failed || !operation_known((int)head->operation) || root > INT32_MAX ||
         count > REQUEST_TENSOR_LIMIT)
         return false;
@@ -316,7 +316,7 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
         int64_t elements = shape_elements(tensor.shape + skip, tensor.ndim - skip, width);
         if (elements < 0)
             return false;
-        /* Where the first extent is each rank's own the payload is not known: 0. */
+        /* If the first extent may differ by rank, the payload is not known: 0. */
         if (!skip)
             summary->bytes += (uint64_t)elements * width;
         if (summary->bytes > INT64_MAX)

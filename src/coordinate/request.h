@@ -1,8 +1,9 @@
-/* request.h - validation and canonical encoding of a request, by which ranks compare requests of one name.
+/* request.h - validation and canonical encoding of a request, by which ranks compare requests of one name. No
+ * state; any thread.
  *
- * A signature is the canonical encoding of all that the ranks must agree on: operation, reduction, factors,
- * root, device, priority, and per tensor the type, the part of the group and the shape (the first dimension
- * is left out where it may differ by rank). Equal requests have equal bytes. Decoding is bounds-checked:
+ * A signature is the canonical encoding of every field that the ranks must agree on: operation, reduction,
+ * factors, root, device, priority, and per tensor the type, the part of the group and the shape (without the
+ * first dimension if it may differ by rank). Equal requests have equal bytes. Decoding is bounds-checked:
  * signatures arrive from other ranks. */
 #ifndef HVD_COORDINATE_REQUEST_H
 #define HVD_COORDINATE_REQUEST_H
@@ -26,34 +27,34 @@ struct signature {
 struct signature_summary {
     hvd_operation operation;
     hvd_reduction reduction;
-    hvd_dtype dtype; /* of tensor 0 where it reduces, else bytes */
-    uint32_t types;  /* of all tensors, likewise: bits, 1 << hvd_dtype */
+    hvd_dtype dtype; /* of tensor 0 if the operation reduces, otherwise that of bytes */
+    uint32_t types;  /* bits 1 << hvd_dtype: of all tensors if it reduces, otherwise that of bytes */
     int device_type; /* hvd_device_type */
     bool may_fuse, grouped, prescaled;
-    const uint8_t
-        *fusion_key; /* FUSION_KEY_LENGTH of the signature's bytes: what a batch must have in common */
-    uint64_t bytes;  /* payload of one rank; 0 where it differs by rank */
+    const uint8_t *fusion_key; /* the first FUSION_KEY_LENGTH bytes, which must be equal in a batch */
+    uint64_t bytes;            /* payload of one rank; 0 if it may differ by rank */
     int32_t priority;
-    int32_t root; /* broadcast; a removal: the process set; else 0 */
+    int32_t root; /* of a broadcast; the process set of a removal; otherwise 0 */
 };
 
 #define FUSION_KEY_LENGTH 24
 
-/* A factor of a request. */
+/* Returns a factor of a request, which is 1 unless given. */
 static inline double factor_of(const double *given)
 {
     return given ? *given : 1;
 }
 
-/* Checks the request (ranges, shapes, NULLs; text for the user); `length`: of its signature. */
+/* Checks the request (ranges, shapes, NULLs), with texts for the user, and returns the length of its
+ * signature. */
 hvd_code signature_measure(const hvd_request *request, uint32_t *length, hvd_status *status);
 
-/* Encodes what was measured; `bytes` has room for it. `parts`: in which step each tensor of a group runs, see
- * engine/handle.h; NULL: all at once. */
+/* Encodes a request that was measured; `bytes` has room for it. `parts`: the step in which each tensor of a
+ * group runs, see engine/handle.h; NULL: all run at once. */
 struct signature signature_encode(const hvd_request *request, const uint16_t *parts, uint8_t *bytes,
                                   uint32_t length);
 
-/* False when the bytes are not a well-formed signature. */
+/* Returns false if the bytes are not a well-formed signature. */
 bool signature_summarize(const struct signature *signature, struct signature_summary *summary);
 
 bool signature_equal(const struct signature *a, const struct signature *b);
@@ -63,7 +64,7 @@ bool signature_equal(const struct signature *a, const struct signature *b);
 struct signature_head {
     hvd_operation operation;
     hvd_reduction reduction;
-    hvd_dtype dtype; /* of tensor 0 where it reduces, else bytes */
+    hvd_dtype dtype; /* of tensor 0 if the operation reduces, otherwise that of bytes */
     int device_type;
     int32_t root;
     double prescale, postscale;
@@ -71,7 +72,7 @@ struct signature_head {
     int grouped;
     int count;
     bool may_fuse;
-    int first_dimension; /* of those that ranks compare: 0 or 1 */
+    int first_dimension; /* ranks compare shapes from this dimension on: 0 or 1 */
 };
 
 struct signature_tensor {
@@ -80,9 +81,9 @@ struct signature_tensor {
     int64_t shape[HVD_MAX_DIMENSIONS];
 };
 
-/* False when the bytes are malformed. */
+/* These return false if the bytes are malformed. */
 bool signature_read_head(struct wire_reader *reader, struct signature_head *head);
-/* The ranks of a process set, u32 each. */
+/* Reads the ranks of a process set, u32 each. */
 bool signature_read_ranks(struct wire_reader *reader, struct wire_reader *ranks);
 bool signature_read_tensor(struct wire_reader *reader, const struct signature_head *head,
                            struct signature_tensor *tensor);

@@ -28,7 +28,7 @@ static int host_of(const struct coordinator *c, int place)
 
 /* ---- reports and answers ------------------------------------------------------------------------------- */
 
-/* NULL: memory is out, so this report goes no further. */
+/* Returns NULL if memory is out: then the report is dropped. */
 static struct unheard *unheard_at(struct coordinator *c, int place)
 {
     if (!c->unheard)
@@ -48,7 +48,7 @@ void silence_add_present(struct coordinator *c, int place, int except)
     forward(c, &message, except);
 }
 
-/* The other ranks of its host answer as well: a host none of whose ranks does is lost as a whole. */
+/* The other ranks of the reported rank's host answer as well: if none of them does, the host is lost. */
 static bool must_answer(const struct coordinator *c, int place)
 {
     int own = c->config.tree.place;
@@ -90,9 +90,9 @@ bool has_silent(const struct coordinator *c)
     return c->any_unheard || c->broken.code;
 }
 
-/* ---- what follows from them ---------------------------------------------------------------------------- */
+/* ---- conclusions --------------------------------------------------------------------------------------- */
 
-/* Between ranks of one host there is no network: silence there is that of the process. */
+/* Between ranks of one host there is no network, so a silent rank there has a stopped process. */
 static bool is_lost(const struct coordinator *c, int place)
 {
     const struct unheard *unheard = c->unheard ? &c->unheard[place] : NULL;
@@ -100,14 +100,15 @@ static bool is_lost(const struct coordinator *c, int place)
            (!unheard->present || host_of(c, place) == host_of(c, unheard->reporter - 1));
 }
 
-/* The leader of a host decides that it is cut off: where the ring of places leaves it, and in the tree. */
+/* The leader of a host finds the host cut off if its neighbours on the ring of places and in the tree are all
+ * lost. */
 static bool is_cut_off(const struct coordinator *c)
 {
     const struct tree_node *tree = &c->config.tree;
     const struct topology *topology = tree->topology;
     int host = host_of(c, tree->place), size = topology->size;
     int first = topology->first[host], end = topology->first[host + 1];
-    /* Of two hosts either may be the one that is cut off. */
+    /* With two hosts either may be the one that is cut off. */
     bool cut = topology->hosts > 2 && tree->place == first && is_lost(c, (first + size - 1) % size) &&
                is_lost(c, end % size);
     cut = cut && (is_root(c) || is_lost(c, tree->parent));
@@ -146,8 +147,7 @@ static void add_pair(struct silence *silence, int a, int b)
     silence->pairs[silence->pair_count++][1] = high;
 }
 
-/* Lost ranks explain that others do not hear them; only what they do not explain is the network between two
- * hosts. */
+/* Lost ranks explain every report about them; only if none is lost is the network between hosts the cause. */
 static struct silence conclude(const struct coordinator *c)
 {
     const struct topology *topology = c->config.tree.topology;
@@ -161,7 +161,7 @@ static struct silence conclude(const struct coordinator *c)
     return silence;
 }
 
-/* Several have lost the same parent: the lowest place comes first, and its cause stops the others. */
+/* Several ranks may have lost the same parent: the lowest place acts first; its cause stops the others. */
 int64_t silence_next(const struct coordinator *c)
 {
     if (!c->silent_since || has_ended(c))

@@ -11,14 +11,14 @@
 
 #define CHECKS_PER_PERIOD 8
 
-/* The shorter of the two times that are given; 0: none. */
+/* Returns the shorter one of the two times that are set; 0: neither is set. */
 static int64_t period(const struct coordinator *c)
 {
     int64_t warning = c->config.stall_time, end = c->config.stall_shutdown_time;
     return !end || (warning && warning < end) ? warning : end;
 }
 
-/* How long a name waits before its first report, and between reports. */
+/* Returns how long a name waits before its first report, and between reports. */
 static int64_t report_interval(const struct coordinator *c)
 {
     if (is_root(c))
@@ -41,7 +41,7 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
     stall->child = child;
     int first = c->config.tree.children[child], last = tree_child_last(&c->config.tree, child);
     bool good = stall_get(reader, first, last, &name, &length, stall);
-    /* Belongs to the present round: the child's own report comes later on the same link. */
+    /* The name has a round in progress: the child's own report arrives later on the same link. */
     struct entry *entry = good ? table_entry(&c->table, name, length) : NULL;
     if (!entry || !table_open_round(&c->table, entry)) {
         free(stall);
@@ -50,7 +50,7 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
     stall_drop(entry, child);
     stall->next = entry->round->stalls;
     entry->round->stalls = stall;
-    if (!is_root(c)) { /* forwarded at once, or each level would add its own delay */
+    if (!is_root(c)) { /* forwarded at once, otherwise each level would add its own delay */
         entry->round->warned = 0;
         c->stall_received = true;
     }
@@ -77,7 +77,7 @@ static struct rank_set missing_ranks(const struct coordinator *c, const struct e
     return missing;
 }
 
-/* At the root, as ranks of the job, without the joined ones that a subtree may contain. */
+/* At the root: returns the missing ranks of the job, without joined ranks that a subtree may contain. */
 static struct rank_set name_missing(const struct coordinator *c, const struct rank_set *missing)
 {
     struct rank_set named = {.others = missing->others};
@@ -164,10 +164,9 @@ hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status)
     return HVD_OK;
 }
 
-/* ---- the warning
- * ------------------------------------------------------------------------------------------- */
+/* ---- the warning --------------------------------------------------------------------------------------- */
 
-/* NULL when there is no room for one more. */
+/* Finds or adds the group of these ranks; returns NULL if there is no room for one more. */
 static struct stall_group *find_group(struct stall_summary *summary, const char *ranks)
 {
     for (int i = 0; i < summary->count; i++) {

@@ -1,13 +1,13 @@
 /* stall.h - names that some ranks have submitted and others have not (docs/coordination.md, "Stalls"). Every
- * node checks its open rounds some times per period. A round that waits is reported to the parent after a
- * quarter of the period and every quarter again, so that the root has the details when it warns. Called with
- * the progress lock held. */
+ * node checks its open rounds several times per period. It reports a waiting round to its parent after a
+ * quarter of the period, and again after every further quarter, so that the root has the details when it
+ * warns. Called with the progress lock held. */
 #ifndef HVD_COORDINATE_STALL_H
 #define HVD_COORDINATE_STALL_H
 
 #include "coordinate/state.h"
 
-/* Looks for names that have waited too long: reports them to the parent, at the root to the owner; after
+/* Finds names that have waited too long: reports them to the parent, at the root to the owner; after
  * stall_shutdown_time the root ends the job. Does nothing before stall_next. */
 hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status);
 int64_t stall_next(const struct coordinator *c);
@@ -20,12 +20,12 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
 
 #define STALL_TEXT   3800 /* bytes that always suffice, and fit into a line of the log */
 #define STALL_GROUPS 6
-#define STALL_NAMES  6 /* of a group that are written out */
+#define STALL_NAMES  6 /* at most this many names of a group are written */
 
 /* Requests for which the same ranks are missing. */
 struct stall_group {
     char ranks[96];  /* "ranks 1, 3" */
-    char names[400]; /* the first of them, with how long they wait */
+    char names[400]; /* the first requests, each with its waiting time */
     int count;
 };
 
@@ -40,7 +40,7 @@ struct stall_limits {
     double warning, shutdown; /* seconds; shutdown 0: never */
 };
 
-/* `ranks`, e.g. "rank 3", have not submitted `name` for so many seconds. */
+/* Adds that `ranks`, such as "rank 3", have not submitted `name` for `seconds`. */
 void stall_add(struct stall_summary *summary, const char *ranks, const char *name, double seconds);
 
 /* Writes the block and empties the summary. */

@@ -1,5 +1,5 @@
-/* state.c - what several files of the coordinator do with its state: requests, sending, and when a round is
- * complete. Under the progress lock. */
+/* state.c - operations on the coordinator's state that several of its files share: requests, sending, and
+ * when a round is complete. Under the progress lock. */
 #include "coordinate/state.h"
 
 #include "base/pool.h"
@@ -80,8 +80,8 @@ int join_missing(const struct coordinator *c, const struct entry *entry)
     return missing;
 }
 
-/* Whether a rank of this subtree is excluded from the round, as far as this node decides it: a subtree below
- * has set the flag in its report. */
+/* Returns true if a place of this subtree is excluded from the round, as far as this node decides it: for a
+ * place in a subtree below, the report of that subtree has the flag. */
 static bool is_excluded(const struct coordinator *c, const struct entry *entry, int place)
 {
     const struct tree_node *tree = &c->config.tree;
@@ -103,7 +103,7 @@ static void join_mark_partial(const struct coordinator *c, struct entry *entry)
         round->rootless |= is_excluded(c, entry, place_of(&c->config, summary->root));
 }
 
-/* Once per round. A round without any report is not complete, even if all ranks have joined. */
+/* A round completes once. A round without any report is not complete, even if all ranks have joined. */
 void check_complete(struct coordinator *c, struct entry *entry)
 {
     struct round *round = entry->round;

@@ -1,5 +1,5 @@
-/* state.h - the inside of a coordinator, and what the files of this folder that work on it have in common.
- * Called with the progress lock held.
+/* state.h - the members of a coordinator, and the functions that the files of this folder share. Called with
+ * the progress lock held.
  *
  * Inputs only change the state; coordinator_flush sends: non-roots report, the root decides. Every rank, the
  * root included, carries out decisions from the bytes of the same message. */
@@ -10,8 +10,8 @@
 #include "coordinate/message.h"
 #include "coordinate/table.h"
 
-/* Long batches that run at the root at the same time: one moves data while the next one starts. Beside them
- * one short batch runs, so that a short request never waits for a long one. */
+/* This many long batches run at the root at the same time: one moves data while the next one starts. One
+ * short batch may run in addition, so that a short request never waits for a long one. */
 #define LONG_BATCHES_IN_FLIGHT 2
 #define SHORT_BYTES            ((uint64_t)64 << 10)
 
@@ -24,43 +24,43 @@ enum coordinator_state {
 };
 
 struct child {
-    uint64_t seen; /* the last decision that it has processed, by its last report */
+    uint64_t seen; /* the last decision that it has processed, according to its last report */
     int joined;    /* ranks of its subtree that have joined */
     bool done;     /* SHUTDOWN_DONE was received */
-    bool lost;     /* after that */
+    bool lost;     /* the connection was lost after that */
 };
 
-/* A place that some rank does not hear. */
+/* A place that was reported as silent, or has answered such a report. */
 struct unheard {
-    int reporter; /* the place of the first rank that has reported it, plus 1; 0: none has */
-    bool present; /* it has answered a report about a rank of its host, which so reaches it */
+    int reporter; /* the place of the first rank that has reported it, plus 1; 0: no rank has */
+    bool present; /* it has answered a report about a rank of its host */
 };
 
-/* Entries with an open round, which is in one list at most. */
+/* Entries with an open round; an entry is in at most one list. */
 struct entry_list {
     struct entry *head, *tail;
     size_t count;
 };
 
-/* Queues of what every rank has submitted in one form, by whether it runs alone or may share a batch, and
- * whether it is short: what may start next is at the head of a queue. */
+/* The queues of names that every rank has submitted in one form. The index says whether a name runs alone or
+ * may share a batch, and whether it is short: the next one to start is at the head of a queue. */
 enum { READY_ALONE = 1, READY_SHORT = 2, READY_QUEUES = 4 };
 
 struct ready_queue {
-    struct entry_list list; /* in the order in which it runs */
-    uint64_t least;         /* none has fewer bytes */
+    struct entry_list list; /* in the order in which entries run */
+    uint64_t least;         /* lower bound of the smallest entry, in bytes */
 };
 
-/* What only the root has. */
+/* State that only the root uses. */
 struct root {
     struct ready_queue ready[READY_QUEUES];
-    size_t ready_count;        /* in all queues */
-    struct entry_list behind;  /* ready, but behind an `apart` one, which waits for the queues to be empty */
-    uint64_t places;           /* given out so far */
-    int64_t oldest;            /* none is ready for longer; kept where there is a cycle time */
-    struct entry_list members; /* of a batch in the making */
+    size_t ready_count;       /* entries in all queues */
+    struct entry_list behind; /* ready entries after an `apart` one, which waits until the queues are empty */
+    uint64_t places;          /* the last `place` that an entry was given */
+    int64_t oldest;           /* lower bound of when the oldest entry became ready; used with a cycle time */
+    struct entry_list members; /* of the batch that is being composed */
     int unpublished;           /* decisions in `out` */
-    uint64_t *joined;          /* a bit per place; NULL: none ever has */
+    uint64_t *joined;          /* a bit per place; NULL: no rank has ever joined */
     int last_joined;
 };
 
@@ -72,33 +72,34 @@ struct coordinator {
     struct child *children;
     uint64_t seen;                   /* number of the last decision carried out */
     struct pending *oldest, *newest; /* requests of this rank */
-    int pending;                     /* how many */
+    int pending;                     /* number of requests of this rank */
     struct entry_list complete;      /* rounds in ROUND_COMPLETE: not yet reported or judged */
-    struct pending **members;        /* of the batch being carried out */
-    struct member *forms;            /* and what they are, in the same order */
+    struct pending **members;        /* this rank's requests in the batch being carried out */
+    struct member *forms;            /* the agreed requests of that batch, in the same order */
     size_t member_count, member_capacity;
-    int running;                     /* batches of this rank */
+    int running;                     /* running batches of this rank */
     uint64_t short_running;          /* at the root: the number of the short one among them; 0: none */
     int evictions_unseen;            /* carried out since the last report */
-    bool stall_received;             /* from a child, since the last check */
+    bool stall_received;             /* a child has reported a stall since the last check */
     int64_t stall_checked;           /* when the open rounds were last checked */
     uint64_t unnamed[UNNAMED_KINDS]; /* per operation: unnamed submissions of this rank */
     struct pending *join;            /* this rank has joined; NULL: it has not */
     int absent;                      /* reporters whose whole subtree has joined */
-    int *turns; /* process sets whose turns are to be reported to the parent, or decided */
+    int *turns;                      /* process sets whose turns must be reported to the parent, or decided */
     int turn_count, turn_capacity;
-    int *joins; /* joined ranks to be reported to the parent */
+    int *joins; /* joined ranks that must be reported to the parent */
     int join_count, join_capacity;
-    uint64_t joined_unnamed[UNNAMED_KINDS]; /* the most that a joined rank has come to */
+    uint64_t joined_unnamed[UNNAMED_KINDS]; /* per operation: the most unnamed submissions of a joined rank */
     int leaver;                             /* -1; the first rank known to leave */
-    bool leaves, leave_sent;                /* this rank leaves; `leaver` was sent to the parent */
+    bool leaves;                            /* this rank leaves */
+    bool leave_sent;                        /* `leaver` was sent to the parent */
     struct unheard *unheard;                /* by place; NULL: no report was received */
     bool any_unheard;                       /* a place has a reporter */
     hvd_status broken;                      /* the first broken network path; code 0: none */
     int64_t silent_since;                   /* when the last report of either was received; 0: none was */
-    uint32_t eager_bytes;                   /* of this rank's requests whose data went with the report */
-    uint8_t *eager_sum;                     /* room for eager_threshold */
-    struct wire_writer out;                 /* the message in the making */
+    uint32_t eager_bytes;                   /* bytes of this rank's requests whose data are in a report */
+    uint8_t *eager_sum;                     /* room for eager_threshold bytes */
+    struct wire_writer out;                 /* the message that is being written */
     struct root root;
 };
 
@@ -107,13 +108,13 @@ static inline bool is_root(const struct coordinator *c)
     return c->config.tree.parent < 0;
 }
 
-/* 0, where the payload differs by rank, is not short. */
+/* A payload that may differ by rank has 0 bytes, and is not short. */
 static inline bool is_short(uint64_t bytes)
 {
     return bytes && bytes <= SHORT_BYTES;
 }
 
-/* Members are ranks of the set in the interface, and places everywhere inside, messages included. */
+/* The interface numbers members by their rank in the set; this folder and its messages by their place. */
 static inline int place_of(const struct coordinator_config *config, int rank)
 {
     return config->tree.topology->place_of[rank];
@@ -124,7 +125,7 @@ static inline int rank_at(const struct coordinator_config *config, int place)
     return config->tree.topology->rank_at[place];
 }
 
-/* The rank of the job at a place, for texts. */
+/* Returns the rank of the job at a place, for texts. */
 static inline int name_at(const struct coordinator_config *config, int place)
 {
     int rank = rank_at(config, place);
@@ -149,29 +150,29 @@ static inline void entry_list_clear(struct entry_list *list)
     *list = (struct entry_list){0};
 }
 
-/* ---- what several files do with it ------------------------------------------------------------------- */
+/* ---- shared operations ------------------------------------------------------------------------------- */
 
-/* Takes this rank's request out of its entry. */
+/* Removes this rank's request from its entry. */
 struct pending *entry_take_request(struct coordinator *c, struct entry *entry);
-void members_free(struct coordinator *c); /* the list */
-void ready_clear(struct coordinator *c);  /* the queues of the root */
+void members_free(struct coordinator *c); /* frees the lists `members` and `forms` */
+void ready_clear(struct coordinator *c);  /* empties the queues of the root */
 
 /* Sends `out` and empties it. */
 hvd_code send_out(struct coordinator *c, int place, hvd_status *status);
 void send_to_children(struct coordinator *c, const uint8_t *bytes, size_t length);
 
-/* The whole subtree of a child has joined. */
+/* Returns true if the whole subtree of a child has joined. */
 bool child_is_absent(const struct coordinator *c, int child);
 
-/* Reporters that have neither reported in this round nor joined with their whole subtree. */
+/* Returns how many reporters have neither reported in this round nor joined with their whole subtree. */
 int join_missing(const struct coordinator *c, const struct entry *entry);
 
-/* Moves the entry's round to ROUND_COMPLETE, and into that list, once no reporter is missing. Of a round that
- * completes without some of its reporters, which have joined, it sets `partial`, and `rootless` if the root
- * of the broadcast is among them. */
+/* Moves the entry's round to ROUND_COMPLETE, and into the list `complete`, once no reporter is missing. If it
+ * completes without reporters that have joined, sets `partial`, and `rootless` if the root of the broadcast
+ * is one of them. */
 void check_complete(struct coordinator *c, struct entry *entry);
 
-/* The round of an entry has ended; it may be freed. */
+/* Ends the round of an entry, and frees the entry if it has no agreement. */
 void end_round(struct coordinator *c, struct entry *entry);
 
 #endif

@@ -1,4 +1,5 @@
-/* table.c - see table.h. */
+/* table.c - forms, names, rounds and agreements of one coordinator, and the counting of reporters in a round.
+ * Under the progress lock. */
 #include "coordinate/table.h"
 
 #include "base/status.h"
@@ -33,7 +34,7 @@ static hvd_code create(struct form_store *store, const struct signature *signatu
     struct form *created = pool_take(&store->pool, bytes);
     hvd_code code = created ? HVD_OK : HVD_OUT_OF_MEMORY;
     if (created) {
-        /* A copy: the given bytes may lie in a message or in a request that ends first. */
+        /* Copied, since the given bytes may be in a message or in a request that ends first. */
         *created = (struct form){1, store, {created->bytes, signature->length}, {0}};
         memcpy(created->bytes, signature->bytes, signature->length);
         code = check(created, size, status);
@@ -125,7 +126,7 @@ bool table_open_round(struct table *table, struct entry *entry)
 {
     if (!entry->round && !make_round(table, entry))
         return false;
-    if (entry->round->missing == table->reporters) /* a stall report may have come first */
+    if (entry->round->missing == table->reporters) /* a stall report may have opened the round */
         entry->round->number = ++table->rounds;
     return true;
 }
@@ -308,7 +309,7 @@ static void add_variant(struct variants *variants, struct form *form, const stru
     variants->list[variants->count++] = (struct variant){form_share(form), *ranks};
 }
 
-/* As long as all reports agree, a round is one form and a bit per child. From here on it stores which ranks
+/* While all reports agree, a round has one form and a bit per child. From here on it stores which ranks
  * submitted which form. */
 static hvd_code differ(struct entry *entry, const struct tree_node *tree, hvd_status *status)
 {

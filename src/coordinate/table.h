@@ -1,8 +1,8 @@
 /* table.h - the names of one coordinator: the agreed form with its id, this rank's own request, and the count
  * of reporters in the present round (docs/coordination.md, "Counting"). Called with the progress lock held.
  *
- * An agreement that was evicted stays readable until all children have seen the eviction, because ids that
- * they sent before may still be on their way (docs/coordination.md, "Crossing"). */
+ * An evicted agreement stays readable until all children have seen the eviction, because ids that they sent
+ * before may still arrive (docs/coordination.md, "Crossing"). */
 #ifndef HVD_COORDINATE_TABLE_H
 #define HVD_COORDINATE_TABLE_H
 
@@ -14,7 +14,7 @@
 
 /* ---- forms: interned signatures, reference-counted ----------------------------------------------------- */
 
-/* Shared by rounds and agreements of any number of names. A coordinator has each signature only once, so
+/* Rounds and agreements of any number of names share a form. A coordinator has each signature only once, so
  * equal forms have equal addresses. */
 struct form_store {
     struct map map; /* by signature */
@@ -29,7 +29,8 @@ struct form {
     uint8_t bytes[];
 };
 
-/* The one that is there, or a new one. HVD_INVALID_ARGUMENT: it is no signature of a set of `size` ranks. */
+/* Finds the form of a signature, or makes it; the caller releases it. HVD_INVALID_ARGUMENT: the bytes are no
+ * signature of a set of `size` ranks. */
 hvd_code form_find(struct form_store *store, const struct signature *signature, int size, struct form **form,
                    hvd_status *status);
 struct form *form_share(struct form *form);
@@ -41,7 +42,7 @@ struct entry;
 
 struct agreement {
     uint64_t id;      /* number of the decision that made it */
-    uint64_t evicted; /* number of the decision that ended it; 0: it holds */
+    uint64_t evicted; /* number of the decision that ended it; 0: it is valid */
     struct entry *entry;
     struct form *form;
     struct agreement *previous, *next; /* in `recent` or `retired` */
@@ -59,68 +60,69 @@ struct variant {
     struct rank_set ranks;
 };
 
-/* The forms that the ranks submitted, where they differ. */
+/* The forms that the ranks submitted, if they differ. */
 struct variants {
     int count;
-    bool others; /* there are more kinds */
+    bool others; /* there are more forms than in the list */
     struct variant list[VARIANT_LIMIT];
 };
 
 /* A child's report of a stalled name: the missing ranks of its subtree. */
 struct stall_report {
     int child;
-    hvd_operation operation; /* of one of those that wait */
+    hvd_operation operation; /* of one of the waiting requests */
     bool grouped;
-    int64_t waited; /* by then */
+    int64_t waited; /* ns that the name had waited when it was reported */
     struct rank_set missing;
     struct stall_report *next;
 };
 
 enum round_phase {
     ROUND_COUNTING,
-    ROUND_COMPLETE, /* no reporter is missing: in the coordinator's list of those */
+    ROUND_COMPLETE, /* no reporter is missing: it is in the coordinator's list `complete` */
     ROUND_REPORTED  /* the parent has it, or the root has judged it */
 };
 
-/* The reporters of a name since it last ran: this rank, and its children with their whole subtrees. Exists
- * from the first submission, report or stall report until the round ends. */
+/* Counts the reporters of a name since it last ran: this rank, and its children with their whole subtrees. It
+ * exists from the first submission, report or stall report until the round ends. */
 struct round {
     struct pending *mine; /* this rank's request */
-    struct entry *next;   /* in the list of those complete, later of those ready, then of a batch */
-    int missing;          /* of the reporters */
+    struct entry *next;   /* in the list of complete rounds, later of ready ones, then of a batch */
+    int missing;          /* number of reporters that are missing */
     enum round_phase phase;
-    bool own;      /* this rank is not missing */
+    bool own;      /* this rank has submitted it */
     bool partial;  /* some rank is excluded because it has joined */
     bool rootless; /* the root of this broadcast is one of them */
-    bool apart;    /* some rank demands that it shares no batch */
-    bool bare;     /* the data of some reporter did not come with its report */
+    bool apart;    /* some rank requires that it is alone in its batch */
+    bool bare;     /* the data of some reporter were not in its report */
     union {
-        struct { /* ROUND_COUNTING, stall.c: when first seen waiting, and last warned of; 0: not yet */
-            int64_t since, warned;
+        struct {            /* while it counts: used by stall.c */
+            int64_t since;  /* when it was first seen waiting; 0: not yet */
+            int64_t warned; /* when it was last reported or warned about; 0: not yet */
         };
-        struct { /* later, at the root: when it became ready everywhere; */
-            int64_t ready_since;
+        struct {                 /* afterwards, at the root */
+            int64_t ready_since; /* when it became ready on all ranks */
             union {
-                uint64_t place; /* among all that are ready, first come first, */
-                uint64_t id;    /* and then its id in a batch */
+                uint64_t place; /* in the order in which names became ready */
+                uint64_t id;    /* once it is in a batch: its id */
             };
         };
     };
-    struct stall_report *stalls; /* of children */
-    struct form *common;         /* what all reporters submitted; NULL: none yet, or they differ */
-    struct variants *variants;   /* where they differ */
-    uint64_t opened;             /* the table's last_apart by then */
+    struct stall_report *stalls; /* the reports of children */
+    struct form *common;         /* the form that all reporters submitted; NULL: none yet, or they differ */
+    struct variants *variants;   /* NULL unless the reporters' forms differ */
+    uint64_t opened;             /* the table's last_apart when the round was opened */
     uint64_t number;             /* in the order in which rounds were first reported */
     uint8_t *parts;              /* part_bytes for each child: the data of its report */
-    size_t part_bytes;           /* those of the common form; 0: no parts */
+    size_t part_bytes;           /* bytes of the common form; 0: no parts */
     uint64_t reported[];         /* a bit per child */
 };
 
-/* All that stays of a name between its rounds, so it is small. */
+/* The part of a name that stays between its rounds; it is small. */
 struct entry {
     struct agreement *agreed;
     struct round *round; /* NULL: none is open */
-    int agreements;      /* that point here */
+    int agreements;      /* number of agreements that point here */
     uint32_t name_length;
     char name[];
 };
@@ -128,55 +130,56 @@ struct entry {
 struct table {
     struct map names, ids;
     struct form_store forms;
-    struct pool pool;                      /* of entries, rounds and agreements */
-    int reporters;                         /* children and this rank */
-    int open;                              /* rounds */
-    uint64_t rounds;                       /* the number of the last one */
-    uint64_t last_apart;                   /* number of the last decision that runs something `apart` */
-    struct agreement_list recent, retired; /* that hold, last used first; evicted, first one first */
+    struct pool pool;              /* of entries, rounds and agreements */
+    int reporters;                 /* children and this rank */
+    int open;                      /* number of open rounds */
+    uint64_t rounds;               /* the number of the last round */
+    uint64_t last_apart;           /* number of the last decision that runs an `apart` request */
+    struct agreement_list recent;  /* valid agreements, the last used one first */
+    struct agreement_list retired; /* evicted agreements, the oldest eviction first */
 };
 
 void table_free(struct table *table);
 
-/* Finds the entry, or makes one; NULL when memory is out. */
+/* Finds the entry, or makes one; returns NULL if memory is out. */
 struct entry *table_entry(struct table *table, const char *name, uint32_t length);
-/* Begins a round unless one is open; false when memory is out. */
+/* Opens a round unless one is open; returns false if memory is out. */
 bool table_open_round(struct table *table, struct entry *entry);
 void table_close_round(struct table *table, struct entry *entry); /* fine if there is none */
 size_t round_parts_bytes(const struct table *table, const struct round *round);
 /* Frees an entry without a round or agreement. */
 void table_tidy(struct table *table, struct entry *entry);
 
-/* Also one that is retired; NULL when there is none of this id. */
+/* Finds an agreement, which may be retired; returns NULL if there is none of this id. */
 struct agreement *table_agreement(const struct table *table, uint64_t id);
-/* Takes over the reference to the form. */
+/* Adds an agreement; takes ownership of the caller's reference to the form. */
 hvd_code table_agree(struct table *table, struct entry *entry, uint64_t id, struct form *form,
                      hvd_status *status);
-void table_touch(struct table *table, struct agreement *agreement); /* it was used just now */
+void table_touch(struct table *table, struct agreement *agreement); /* marks it as used just now */
 /* Ends an agreement, but keeps its id readable if there are children. */
 void table_evict(struct table *table, struct agreement *agreement, uint64_t decision);
-/* Every child has seen this decision: forgets what ended up to there. */
+/* Every child has seen this decision: frees agreements that were evicted up to it. */
 void table_forget_retired(struct table *table, uint64_t seen_by_all);
 
 /* ---- counting in an open round ------------------------------------------------------------------------- */
 
-/* All in the entry's open round. This rank submits `form`. */
+/* These count in the entry's open round. This rank submits `form`. */
 hvd_code round_add_own(struct entry *entry, const struct tree_node *tree, struct form *form,
                        hvd_status *status);
 /* The whole subtree of a child has submitted `form`. */
 hvd_code round_add_child(struct entry *entry, const struct tree_node *tree, int child, struct form *form,
                          hvd_status *status);
-/* The subtree of a child has submitted different forms, which are shared, not taken over. */
+/* The subtree of a child has submitted different forms; the caller keeps its references to them. */
 hvd_code round_add_variants(struct entry *entry, const struct tree_node *tree, int child,
                             const struct variants *variants, hvd_status *status);
 
-/* Of a request that has arrived in this round, or is known to wait below. */
+/* Returns the operation of a request that was counted in this round, or is known to wait in a subtree. */
 hvd_operation round_operation(const struct round *round, bool *grouped);
-/* The entry of an open round as users know it. Returns `text`. */
+/* Writes the name of an entry with an open round as users know it. Returns `text`. */
 char *entry_title(const struct entry *entry, char *text, size_t capacity);
 
 bool round_has_child(const struct entry *entry, int child);
-void variants_release(struct variants *variants); /* the forms only */
+void variants_release(struct variants *variants); /* releases only the forms */
 
 /* Drops the stall report of one child (-1: of all) from a round, if there is one. */
 void stall_drop(struct entry *entry, int child);

@@ -1,5 +1,5 @@
-/* tree.c - see tree.h. Hosts lie in blocks of consecutive numbers: the first host of a block leads it, the
- * rest is cut into at most `fanout` blocks of nearly equal length. No state; any thread. */
+/* tree.c - computes the tree. Hosts form blocks of consecutive numbers: the first host of a block leads it,
+ * and the remaining hosts form at most `fanout` blocks of nearly equal length. No state; any thread. */
 #include "coordinate/tree.h"
 
 #include "base/status.h"
@@ -10,13 +10,13 @@
 
 struct block {
     int first, end; /* hosts */
-    int parent;     /* host that leads the block above, -1 for the whole */
+    int parent;     /* host that leads the block above; -1: this block is the whole */
 };
 
-/* Part `index` of what a block's leader hands down to `parts` children. */
+/* Returns block `index` of the `parts` blocks below a block's leader. */
 static struct block block_part(struct block block, int parts, int index)
 {
-    /* In 64 bits, as the products are of two numbers of hosts. */
+    /* 64 bits, since the products are of two numbers of hosts. */
     int64_t rest = block.end - block.first - 1;
     return (struct block){block.first + 1 + (int)(rest * index / parts),
                           block.first + 1 + (int)(rest * (index + 1) / parts), block.first};
@@ -28,7 +28,7 @@ static int block_parts(struct block block, int fanout)
     return rest < fanout ? rest : fanout;
 }
 
-/* The block that `host` leads. */
+/* Returns the block that `host` leads. */
 static struct block block_of(int host, int hosts, int fanout)
 {
     struct block block = {0, hosts, -1};
@@ -48,13 +48,13 @@ static hvd_code init_leader(struct tree_node *node, struct block block, int fano
     int locals = first[block.first + 1] - first[block.first] - 1;
     int parts = block_parts(block, fanout);
     node->parent = block.parent < 0 ? -1 : first[block.parent];
-    /* A leader speaks for its whole block of hosts, and comes first in it. */
+    /* A leader reports for its whole block of hosts, and has the lowest place in it. */
     node->subtree_size = first[block.end] - node->place;
     node->child_count = locals + parts;
     node->children = malloc(((size_t)node->child_count + 1) * sizeof *node->children);
     if (!node->children)
         return status_no_memory(status);
-    /* The rest of its own host, then the leaders of the blocks below: ascending. */
+    /* The other ranks of its host, then the leaders of the blocks below: ascending. */
     for (int i = 0; i < locals; i++)
         node->children[i] = node->place + 1 + i;
     for (int i = 0; i < parts; i++)
@@ -88,7 +88,8 @@ void tree_node_free(struct tree_node *node)
 
 /* ---- ranks ----------------------------------------------------------------------------------------- */
 
-/* Takes out the ranges that touch [*first, *last], which grows to hold them; returns where it belongs. */
+/* Removes the ranges that touch [*first, *last], which grows to include them; returns the index at which it
+ * belongs. */
 static int absorb(struct rank_set *set, int *first, int *last)
 {
     int at = 0;
@@ -111,7 +112,7 @@ void rank_set_add(struct rank_set *set, int first, int last)
     int at = absorb(set, &first, &last);
     if (set->count == RANK_RANGE_LIMIT) {
         set->others = true;
-        /* The lowest ones are kept: the new one is beyond them, or the highest gives way. */
+        /* The lowest ranges are kept: the new one is dropped if it is above them, otherwise the highest. */
         if (at == set->count)
             return;
         set->count--;

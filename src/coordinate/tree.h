@@ -1,6 +1,6 @@
-/* tree.h - which rank reports to which: the ranks of a host to its leader, the leaders of the hosts along a
- * tree of the given fan-out to rank 0. Members are numbered by place (base/topology.h), so that every subtree
- * is a run of consecutive numbers, named by its ends, wherever the ranks of a host are. Pure arithmetic. */
+/* tree.h - the tree of reports: the ranks of a host report to its leader, and the leaders of the hosts along
+ * a tree of the given fan-out to rank 0. Members are numbered by place (base/topology.h), so that every
+ * subtree is a range of consecutive numbers, wherever the ranks of a host are. No state; any thread. */
 #ifndef HVD_COORDINATE_TREE_H
 #define HVD_COORDINATE_TREE_H
 
@@ -20,13 +20,12 @@ struct tree_node {
 
 hvd_code tree_node_init(struct tree_node *node, const struct topology *topology, int rank, int fanout,
                         hvd_status *status);
-/* The last place of the subtree of children[child]; it starts with the child itself. */
+/* Returns the last place of the subtree of children[child]; the child's own place is the first. */
 int tree_child_last(const struct tree_node *node, int child);
 void tree_node_free(struct tree_node *node);
 
 /* ---- ranks -----------------------------------------------------------------------------------------------
- * A set of ranks as few ranges, for the texts of errors: bounded, so that no message grows with the
- * job. */
+ * A set of ranks in few ranges, for the texts of errors: bounded, so that no message grows with the job. */
 
 #define RANK_RANGE_LIMIT 8
 
@@ -36,14 +35,14 @@ struct rank_range {
 
 struct rank_set {
     int count;
-    bool others;                                /* there are more, at higher ranks than the kept ones */
+    bool others;                                /* there are more, at higher ranks than those in the ranges */
     struct rank_range ranges[RANK_RANGE_LIMIT]; /* ascending, not touching */
 };
 
 void rank_set_add(struct rank_set *set, int first, int last);
 bool rank_set_has(const struct rank_set *set, int rank);
 void rank_set_merge(struct rank_set *set, const struct rank_set *from);
-/* "rank 3", "ranks 0-2, 5 and others" */
+/* Writes "rank 3", or "ranks 0-2, 5 and others". Returns `text`. */
 const char *rank_set_text(const struct rank_set *set, char *text, size_t capacity);
 
 #endif

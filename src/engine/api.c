@@ -1,10 +1,10 @@
-/* api.c - what users call of contexts, operations, process sets, counters and the timeline, in the order of
- * include/horovod.h. Any thread.
+/* api.c - the public functions of contexts, operations, process sets, counters and the timeline, in the order
+ * of include/horovod.h. Any thread.
  *
- * The queue of submissions is a stack of one compare-and-swap to push; the thread that makes progress takes
- * it whole and reverses it. Process sets are added and removed by requests of all ranks, so that all see them
- * come and go in one order; those that their members open come and go without it. Connecting the members of a
- * new set blocks; the calling thread does it, while the progress thread goes on. */
+ * The queue of submissions is a stack, pushed by one compare-and-swap; the thread that makes progress takes
+ * the whole stack and reverses it. Process sets are added and removed by requests of all ranks, so all ranks
+ * see the changes in one order; sets that only their members open are outside this order. Connecting the
+ * members of a new set blocks: the calling thread does it, while the progress thread continues. */
 #include "engine/api.h"
 
 #include "backend/backend.h"
@@ -34,11 +34,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How long shutdown waits for the handshake, beyond the time in which silent ranks are named. */
+/* Shutdown waits for the handshake for the time in which silent ranks are reported, and this long after. */
 #define SHUTDOWN_SECONDS 30
-#define SILENCE_SHARE    1.5 /* that time, of the limit; see heartbeat.c */
+#define SILENCE_SHARE    1.5 /* multiple of the limit after which they are reported; see heartbeat.c */
 
-/* Some 200 requests in flight need no system call. Both are multiples of every page size. */
+/* About 200 requests in flight need no system call. Both are multiples of every page size. */
 #define HANDLES      ((size_t)1 << 20)
 #define HANDLES_KEPT ((size_t)128 << 10)
 
@@ -100,7 +100,7 @@ static hvd_code load_settings(struct settings *settings, const hvd_config *confi
     return log_configure(settings, status);
 }
 
-/* Polling pays only where each rank of the host has a core for itself. */
+/* Polling pays only if each rank of the host has a core of its own. */
 static int64_t spin_time(const struct hvd_context *context)
 {
     bool own_core = platform_cores() >= context->placement.local_size;
@@ -147,8 +147,8 @@ static void note_fork(void *owner)
     atomic_store(&context->forked, true);
 }
 
-/* Also of a context that could be opened in part only. No thread makes progress any more before communicators
- * are closed. */
+/* Also closes a context that was opened only in part. The progress thread ends before communicators are
+ * closed. */
 static void close_context(struct hvd_context *context)
 {
     atfork_remove(&context->watch);
@@ -163,8 +163,8 @@ static void close_context(struct hvd_context *context)
     context_release(context);
 }
 
-/* A descriptor of the engine must not become the standard file that this process has closed: what the program
- * or the log writes to it would reach a peer. */
+/* A descriptor of the engine must not become a standard file that this process has closed: output of the
+ * program or the log would reach a peer. */
 static void open_standard_files(void)
 {
     int file;
@@ -222,7 +222,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
 
 /* ---- leaving ----------------------------------------------------------------------------------------- */
 
-/* What is still queued was never seen by the coordinator. */
+/* The coordinator has never seen the requests that are still queued. */
 static void refuse_queued(struct hvd_context *context)
 {
     hvd_status status;
@@ -240,11 +240,11 @@ void hvd_shutdown(hvd_context *context)
 {
     if (!context || atomic_load(&context->forked))
         return; /* a child's copy is left as it is: its memory goes with the child */
-    if (context->settings.from_environment && !*context->settings.ranks) /* all have met */
+    if (context->settings.from_environment && !*context->settings.ranks) /* all ranks have connected */
         bootstrap_withdraw_offer();
     atomic_store(&context->leaving, true);
     drive_notify(context);
-    /* Ranks that do not answer end the wait before, as any other (heartbeat.c). */
+    /* Ranks that do not answer end this wait earlier, as they end any wait (heartbeat.c). */
     double seconds = SILENCE_SHARE * context->settings.timeout_seconds + SHUTDOWN_SECONDS;
     if (!drive_until(context, &context->closed, HANDLE_DONE, clock_after(seconds), NULL))
         log_warning(context->placement.rank,
@@ -252,7 +252,7 @@ void hvd_shutdown(hvd_context *context)
                     seconds);
     atfork_remove(&context->watch);
     drive_stop_thread(context);
-    /* Only this thread makes progress from here on. Sets that were handed over late are taken in, to be ended
+    /* Only this thread makes progress from here on. It adopts sets that were handed over late, to end them
      * with the others. */
     hvd_status cause;
     status_set(&cause, HVD_SHUT_DOWN, "rank %d has shut down", context->placement.rank);
@@ -260,9 +260,8 @@ void hvd_shutdown(hvd_context *context)
     membership_adopt(context);
     progress_end(context, &cause);
     refuse_queued(context);
-    progress_resume(context); /* to be refused */
-    /* The `done` functions of what just ended. */
-    drive_finish_calls(context);
+    progress_resume(context);    /* requests that were held back are refused */
+    drive_finish_calls(context); /* the `done` functions of the operations that just ended */
     close_context(context);
 }
 
@@ -321,7 +320,7 @@ hvd_code hvd_read_fault(const void *value, size_t length, hvd_fault *fault, hvd_
 
 /* ---- submitting ------------------------------------------------------------------------------------- */
 
-/* The caller's struct may be an older, shorter one. */
+/* Copies the caller's struct, which may be an older, shorter one. */
 static hvd_code take_request(const hvd_request *request, hvd_request *own, hvd_status *status)
 {
     if (!request || request->struct_size < offsetof(hvd_request, done) || request->struct_size > sizeof *own)
@@ -337,13 +336,12 @@ static hvd_code take_request(const hvd_request *request, hvd_request *own, hvd_s
 static void push(struct hvd_context *context, struct hvd_handle *handle)
 {
     handle->next = atomic_load_explicit(&context->queue, memory_order_relaxed);
-    /* Sequentially consistent, as the load of the lock in drive_notify must not come before it: see
-     * drive.c. */
+    /* Sequentially consistent: the load of the lock in drive_notify must not precede it (drive.c). */
     while (!atomic_compare_exchange_weak(&context->queue, &handle->next, handle))
         ;
 }
 
-/* The size of the request's set; its root becomes a rank of the set. */
+/* Finds the size of the request's set, and turns its root into a rank of the set. */
 static hvd_code resolve_set(hvd_context *context, hvd_request *request, int *size, hvd_status *status)
 {
     int none = -1;
@@ -356,7 +354,8 @@ static hvd_code resolve_set(hvd_context *context, hvd_request *request, int *siz
     return sets_resolve(&context->sets, request->process_set, context->placement.rank, root, size, status);
 }
 
-/* Outputs mostly are fresh memory, of which every page is a fault: large ones are few. */
+/* Outputs are mostly fresh memory, in which the first write to each page is a page fault; large pages make
+ * these few. */
 static void expect_writes(const struct hvd_handle *handle)
 {
     const hvd_request *request = &handle->request;
@@ -367,7 +366,7 @@ static void expect_writes(const struct hvd_handle *handle)
             handle->memory->expect_writes(request->outputs[i].data, tensor_bytes(&request->outputs[i]));
 }
 
-/* `*handle` is there before any other thread can finish it: a `done` function may look at it. */
+/* Sets `*handle` before any other thread can finish the operation: a `done` function may read it. */
 static hvd_code queue_request(hvd_context *context, const hvd_request *request, struct hvd_handle **handle,
                               hvd_status *status)
 {
@@ -400,7 +399,8 @@ static hvd_code submit(hvd_context *context, const hvd_request *request, hvd_han
     return status_ok(status);
 }
 
-/* The ranks agree on these, too, but agreeing is only a part of what they need. */
+/* Refuses requests that change process sets: the ranks agree on them as on any other, but the change needs
+ * more than an agreement. */
 static hvd_code check_public(const hvd_request *request, hvd_status *status)
 {
     bool changes =
@@ -461,7 +461,7 @@ hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status)
         return hvd_test(handle, status);
     TRY(context_check_process(handle->context, status));
     int64_t deadline = clock_after(seconds);
-    /* Reading the clock takes time, so counting begins at the first reading: the deadline's, if any. */
+    /* Reading the clock takes time, so counting starts at the first reading, which the deadline may need. */
     int64_t start = deadline == CLOCK_NEVER ? 0 : deadline - (int64_t)(seconds * CLOCK_SECOND);
     bool done = drive_until(handle->context, &handle->state, HANDLE_DONE, deadline, &start);
     if (start)
@@ -579,7 +579,7 @@ static hvd_code check_ranks(const struct hvd_context *context, const int *ranks,
     return HVD_OK;
 }
 
-/* Returns early when the context's interrupt is set; then the operation goes on without its caller. */
+/* Returns early when the context's interrupt is set; the operation then continues without its caller. */
 static hvd_code wait_or_give_up(struct hvd_handle *handle, hvd_status *status)
 {
     struct hvd_context *context = handle->context;
@@ -592,7 +592,8 @@ static hvd_code wait_or_give_up(struct hvd_handle *handle, hvd_status *status)
     return hvd_test(handle, status);
 }
 
-/* All ranks learn whether all members could connect: the lowest rank that could not, or HVD_OK. */
+/* Returns HVD_OK on all ranks if all members could connect; otherwise the error names the lowest rank that
+ * could not. */
 static hvd_code agree_on_success(struct hvd_context *context, int id, const hvd_status *own,
                                  hvd_status *status)
 {
@@ -649,7 +650,7 @@ static hvd_code open_set(struct hvd_context *context, int id, const int *ranks, 
     return status_ok(status); /* attempts that were repeated may have left their fault */
 }
 
-/* Puts the communicator to work, or undoes open_set. */
+/* Hands the communicator to the thread that makes progress, or undoes open_set. */
 static void settle(struct hvd_context *context, int id, struct comm *comm, hvd_code code)
 {
     if (code) {
@@ -665,14 +666,14 @@ static hvd_code connect_set(struct hvd_context *context, int id, const int *rank
 {
     struct comm *comm = NULL;
     hvd_status own;
-    /* In the table before the ranks agree, so that lack of memory here fails the set on all of them. */
+    /* The set is in the table before the ranks agree, so lack of memory here fails it on all of them. */
     open_set(context, id, ranks, count, &comm, &own);
     hvd_code code = agree_on_success(context, id, &own, status);
     settle(context, id, comm, code);
     return code;
 }
 
-/* Runs the request that all ranks of the job have to make, and gives its value. */
+/* Runs a request that all ranks of the job must make, and returns its value. */
 static hvd_code run_decision(struct hvd_context *context, hvd_request *request, int *value,
                              hvd_status *status)
 {
@@ -686,7 +687,7 @@ static hvd_code run_decision(struct hvd_context *context, hvd_request *request, 
     return code;
 }
 
-/* The ranks, checked and ascending; to be freed. */
+/* Returns a copy of the ranks, checked and ascending, which the caller frees. */
 static hvd_code sort_ranks(const struct hvd_context *context, const int32_t *ranks, int32_t count,
                            int **sorted, hvd_status *status)
 {
@@ -749,7 +750,7 @@ hvd_code hvd_process_set_open(hvd_context *context, int32_t id, const int32_t *r
     return code;
 }
 
-/* Nobody else takes part, so its name is its own: operations without one are counted on all ranks. */
+/* No other rank takes part, so it needs a name of its own: unnamed requests are counted on all ranks. */
 static hvd_code close_opened(struct hvd_context *context, int32_t id, hvd_status *status)
 {
     char name[64];

@@ -1,5 +1,5 @@
-/* api.h - what the functions of include/horovod.h know of a config beyond its settings, for api.c and for
- * tests that bring back ends of their own. One thread at a time. */
+/* api.h - a config of include/horovod.h, for api.c and for tests that have back ends of their own. One thread
+ * at a time. */
 #ifndef HVD_ENGINE_API_H
 #define HVD_ENGINE_API_H
 

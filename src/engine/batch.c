@@ -1,5 +1,5 @@
-/* batch.c - from a decided batch to collectives and back: where its tensors are, eager data, requests of a
- * rank that has joined, start and end. Under the progress lock. */
+/* batch.c - turns a decided batch into collectives, and their end into that of its requests: the memory of
+ * the tensors, eager data, and the requests of a rank that has joined. Under the progress lock. */
 #include "engine/batch.h"
 
 #include "base/pool.h"
@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a tensor with a first dimension, as all operations that count rows demand (operations.def). */
+/* The tensor has a first dimension: all operations that count rows require one (operations.def). */
 static uint64_t row_bytes_of(const hvd_tensor *tensor)
 {
     return (uint64_t)shape_elements(tensor->shape + 1, tensor->ndim - 1, 1) * hvd_dtype_size(tensor->dtype);
@@ -39,8 +39,8 @@ static struct lengths measure_lists(struct hvd_handle *const *handles, int count
     bool apart = operation->results > 0;
     for (int i = 0; i < count; i++) {
         lengths.tensors += (size_t)handles[i]->request.count;
-        /* One that is not in place suffices: then the output is a list of its own, which repeats the inputs
-         * of the others. */
+        /* If one request is not in place, the output is a list of its own, which repeats the inputs of the
+         * requests that are. */
         apart |= handles[i]->request.outputs != NULL;
         lengths.events += (size_t)handles[i]->ready_count;
     }
@@ -52,7 +52,7 @@ static struct lengths measure_lists(struct hvd_handle *const *handles, int count
     }
     if (operation->result == RESULT_part) {
         lengths.inputs = lengths.tensors * (size_t)size;
-        /* The results, and the room before and behind them: see fill_by_blocks. */
+        /* The results, and the room before and after them: see fill_by_blocks. */
         lengths.outputs = lengths.tensors + 2;
         lengths.blocks = (size_t)size + 1;
     }
@@ -106,7 +106,7 @@ static void add_rows(struct running_batch *running, const hvd_tensor *tensor)
     running->row_bytes[index] = row_bytes_of(tensor);
 }
 
-/* Whether a tensor of one of the handles is in this collective. */
+/* Returns true if a tensor of one of the handles is in this collective. */
 static bool includes(const struct running_batch *running, const struct hvd_handle *handle, int tensor)
 {
     const struct collective *collective = &running->collective;
@@ -126,7 +126,7 @@ static void fill_plainly(struct running_batch *running)
             if (!includes(running, running->handles[i], t))
                 continue;
             vector_add(&collective->input, input->data, tensor_bytes(input));
-            /* Its output follows when the rows of all ranks are known: layout_gathered. */
+            /* layout_gathered adds the output once the rows of all ranks are known. */
             if (operation_table[request->operation].result == RESULT_joined)
                 add_rows(running, input);
             else if (!running->in_place)
@@ -141,7 +141,7 @@ static void fill_plainly(struct running_batch *running)
 
 static hvd_code results_reserve(struct hvd_handle *handle, int count, hvd_status *status)
 {
-    if (!handle->results) /* no other collective of the request has */
+    if (!handle->results) /* another collective of the request may have reserved them */
         handle->results = calloc((size_t)count, sizeof *handle->results);
     handle->result_count = handle->results ? count : 0;
     if (!handle->results)
@@ -155,8 +155,8 @@ static bool share_memory(const hvd_tensor *a, const hvd_tensor *b)
     return start_a < start_b + tensor_bytes(b) && start_b < start_a + tensor_bytes(a);
 }
 
-/* Whether the caller's output can take the result. Else the other ranks, which depend on this one, go on with
- * memory of the engine, and this rank gets the error. */
+/* Returns true if the caller's output can hold the result. Otherwise the engine's own memory holds it, since
+ * the other ranks depend on this one, and only this rank reports the error. */
 static bool output_fits(struct hvd_handle *handle, int index, const int64_t *shape, uintptr_t in_place)
 {
     const hvd_tensor *output = &handle->request.outputs[index];
@@ -179,8 +179,8 @@ static bool output_fits(struct hvd_handle *handle, int index, const int64_t *sha
     return !failure.code;
 }
 
-/* As the input, but with so many rows; it becomes the next part of the output. `in_place`: where the output
- * starts if this rank's rows of both are the same memory. */
+/* Adds a result like the input, but with `rows` rows, as the next part of the output. `in_place`: where the
+ * output starts if this rank's rows of both are the same memory. */
 static hvd_code add_result(struct collective *collective, struct hvd_handle *handle, int index, uint64_t rows,
                            uintptr_t in_place, hvd_status *status)
 {
@@ -207,7 +207,8 @@ static hvd_code add_result(struct collective *collective, struct hvd_handle *han
 
 /* ---- allgather ------------------------------------------------------------------------------------ */
 
-/* The sum of what the first `ranks` ranks have sent: rows[rank * tensors + tensor], see coll/collective.h. */
+/* Returns the number of rows that the first `ranks` ranks have sent: the sum of rows[rank * tensors +
+ * tensor], see coll/collective.h. */
 static uint64_t sum_over_ranks(const struct collective *collective, int ranks, const uint64_t *rows,
                                int tensor)
 {
@@ -251,7 +252,7 @@ static void fill_with_splits(struct running_batch *running)
     collective->tensors = 1;
 }
 
-/* The rows, and how many came from each rank. */
+/* The first result is the rows, the second one how many of them each rank sent. */
 static hvd_code add_result_and_splits(struct collective *collective, const uint64_t *rows, hvd_status *status)
 {
     const struct running_batch *running = collective->owner;
@@ -278,7 +279,7 @@ static hvd_code layout_gathered(struct collective *collective, const uint64_t *r
 
 /* ---- reducescatter -------------------------------------------------------------------------------- */
 
-/* The rows of one rank, of all tensors. */
+/* Adds the rows of one rank, of all tensors. */
 static void add_block(struct running_batch *running, int rank)
 {
     struct collective *collective = &running->collective;
@@ -314,8 +315,8 @@ static hvd_code add_results_of_rank(struct running_batch *running, hvd_status *s
     return HVD_OK;
 }
 
-/* Input: the block of rank 0 (its rows of tensor 0, 1, ...), of rank 1, ... Output: the same, with the
- * results where this rank's block is. */
+/* The input is the block of rank 0 (its rows of tensor 0, 1, ...), then that of rank 1, and so on. The output
+ * is the same, with the results in place of this rank's block. */
 static hvd_code fill_by_blocks(struct running_batch *running, hvd_status *status)
 {
     struct collective *collective = &running->collective;
@@ -329,7 +330,7 @@ static hvd_code fill_by_blocks(struct running_batch *running, hvd_status *status
     size_t others = collective->input.length - (end - start);
     const int64_t *no_shape;
     bool needs_room = others && !collective->memory;
-    /* Without a gap: the blocks of lower ranks, then those of higher ones. */
+    /* The blocks of lower ranks, directly followed by those of higher ones. */
     running->room = needs_room ? result_allocate(&memory_host, 0, NULL, 0, others, &no_shape) : NULL;
     if (needs_room && !running->room)
         return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for %zu bytes on their way around %s",
@@ -370,8 +371,8 @@ static hvd_code layout_fill(struct running_batch *running, hvd_status *status)
 
 /* ---- eager data -------------------------------------------------------------------------------------- */
 
-/* Only between hosts, where a round trip costs more than the additions of rank 0; and only what no setting
- * wants moved otherwise. */
+/* Eager data pay only between hosts, where a round trip costs more than the additions of rank 0. A setting
+ * that chooses an algorithm turns them off. */
 uint32_t eager_threshold(const struct comm *comm)
 {
     const struct settings *settings = &comm->context->settings;
@@ -414,8 +415,9 @@ void eager_combine(void *owner, const struct signature_summary *what, uint8_t *s
     reduce_combine(what->dtype, what->reduction)(sum, sum, other, what->bytes / hvd_dtype_size(what->dtype));
 }
 
-/* As the last step of an algorithm does it. In a message data lie anywhere: they are copied before they are
- * elements. Where all other ranks have joined, nothing has made 0 and 1 of bool yet. */
+/* Finishes the result as the last step of an algorithm does. Data in a message are not aligned, so they are
+ * copied before they are read as elements. If all other ranks have joined, no reduction has turned bool into
+ * 0 and 1 yet. */
 static void write_result(const struct comm *comm, const hvd_request *request, const uint8_t *data)
 {
     struct scaling scaling = scaling_of_request(comm, request);
@@ -448,7 +450,7 @@ static void eager_finish(struct comm *comm, const struct batch *batch)
 
 /* ---- the contribution of a rank that has joined to the later collectives of the others ----------------- */
 
-#define ALIGNMENT 64 /* of every tensor; of the block it is the memory's */
+#define ALIGNMENT 64 /* of every tensor in the block; memory_ops.allocate aligns the block itself */
 
 static size_t round_up(size_t bytes)
 {
@@ -471,7 +473,7 @@ static hvd_code fill(const struct memory_ops *memory, const hvd_request *request
     return memory->fill(tensor->data, element, hvd_dtype_size(tensor->dtype), elements, status);
 }
 
-/* One block for all tensors, filled where it is reduced. */
+/* Allocates one block for all tensors, and fills the tensors that are reduced. */
 static hvd_code make_data(const struct comm *comm, const struct memory_ops *memory,
                           const hvd_request *request, hvd_tensor *tensors, void **data, hvd_status *status)
 {
@@ -521,7 +523,7 @@ static hvd_code create(struct comm *comm, int device_type, hvd_request *request,
     return HVD_OK;
 }
 
-/* What is left out of a signature, the rows of this rank, is none. */
+/* The number of rows, which a signature leaves out, is 0 for a rank that has joined. */
 static bool read_tensors(struct wire_reader *reader, const struct signature_head *head, hvd_tensor *tensors,
                          struct parts *parts, struct signature_tensor *shapes)
 {
@@ -555,8 +557,8 @@ static hvd_request request_of(const struct comm *comm, const char *name, const s
                          .process_set = comm->id};
 }
 
-/* A handle of the engine's own for the request that was agreed on: with the reduction's identity as data, on
- * the type of device that was agreed on, no rows to gather, and memory for what comes and is thrown away. */
+/* Creates a handle of the engine's own for the agreed request, on the agreed type of device: its data are the
+ * reduction's identity, it has no rows to gather, and its memory holds results that are thrown away. */
 static hvd_code stand_in_create(struct comm *comm, const struct member *member, struct hvd_handle **handle,
                                 hvd_status *status)
 {
@@ -597,7 +599,7 @@ static void batch_done(struct collective *collective, const hvd_status *status)
         for (int i = 0; i < running->count; i++)
             handle_finish(running->handles[i], status);
         coordinator_batch_done(comm->coordinator, running->sequence);
-        /* A place in flight has become free: the next flush may start what waited for it. */
+        /* One batch fewer is in flight: the next flush may start a waiting one. */
         comm->active = true;
     }
     layout_free(running);
@@ -612,8 +614,8 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     collective->operation = request->operation;
     collective->reduction = request->reduction;
     collective->dtype = dtype;
-    /* An identity stays what it is. Where there is a factor it is that of all members, or of none: see
-     * runs_alone in decide.c. */
+    /* An identity is not scaled. A factor applies to all members of a batch, or to none: see runs_alone in
+     * decide.c. */
     bool stands_in = !batch->requests[0];
     collective->prescale = stands_in ? 1 : factor_of(request->prescale);
     collective->postscale = factor_of(request->postscale);
@@ -622,7 +624,7 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     collective->size = running->comm->size;
     collective->topology = &running->comm->topology;
     collective->channel = batch->is_short ? CHANNEL_SHORT : CHANNEL_LONG;
-    /* It shares no batch then. */
+    /* Such a request is alone in its batch. */
     collective->apart = batch->requests[0] && batch->requests[0]->apart;
     collective->choice = batch->choice;
     collective->own_rows = running->own_rows;
@@ -633,7 +635,7 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     collective->owner = running;
 }
 
-/* The other ranks run the batch: the job can't go on. Stand-ins were made for the first `found` only. */
+/* The other ranks run the batch, so the job must end. Only the first `found` requests have stand-ins. */
 static void refuse_batch(struct comm *comm, const struct batch *batch, struct hvd_handle *const *handles,
                          int found, const hvd_status *cause)
 {
@@ -668,11 +670,12 @@ static void start(struct comm *comm, struct running_batch *running)
     observe_dispatched(running);
     if (comm->tuning)
         tuning_count(comm->tuning, running);
-    /* Queued only: `done` is called later in this turn, or in another one, and frees it all. */
+    /* This only queues it: `done`, later in this turn or in another one, frees everything. */
     backends_start(&comm->backends, &running->collective);
 }
 
-/* Bits of the types in one part of a request. What is only moved is moved as bytes, whatever it is. */
+/* Returns a bit for each element type in one part of a request. Operations that do not reduce treat elements
+ * as bytes. */
 static uint32_t types_of(const struct hvd_handle *handle, int part)
 {
     const hvd_request *request = &handle->request;
@@ -686,7 +689,7 @@ static uint32_t types_of(const struct hvd_handle *handle, int part)
     return types;
 }
 
-/* A collective for each type. */
+/* Lays out one collective for each element type. */
 static hvd_code lay_out_part(struct comm *comm, struct hvd_handle *const *handles, const struct batch *batch,
                              int part, struct collective_queue *laid_out, hvd_status *status)
 {
@@ -705,8 +708,8 @@ static hvd_code lay_out_part(struct comm *comm, struct hvd_handle *const *handle
     return code;
 }
 
-/* The members of a batch have one type and one part each, except for a group, which is alone in it: then all
- * of its collectives start, or none. */
+/* The requests of a batch have one element type and one part each. A group with more of either is alone in
+ * its batch: either all of its collectives start, or none. */
 static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const struct batch *batch,
                     hvd_status *status)
 {
@@ -723,7 +726,7 @@ static hvd_code run(struct comm *comm, struct hvd_handle *const *handles, const 
     return code;
 }
 
-#define FEW 32 /* requests, for which a batch's handles are on the stack */
+#define FEW 32 /* up to this many requests, a batch's handles are on the stack */
 
 void batch_start(struct comm *comm, const struct batch *batch)
 {
@@ -739,16 +742,16 @@ void batch_start(struct comm *comm, const struct batch *batch)
     hvd_code code = handles ? HVD_OK : HVD_OUT_OF_MEMORY;
     if (code)
         context_no_memory(comm->context, &status);
-    while (!code && (!found || found < batch->count)) { /* there is one at least */
+    while (!code && (!found || found < batch->count)) { /* a batch has at least one request */
         if (batch->requests[found])
             handles[found] = batch->requests[found]->owner;
-        else /* it is here because it joined */
+        else /* this rank has joined */
             code = stand_in_create(comm, &batch->members[found], &handles[found], &status);
         found += !code;
     }
     if (!code && operation_changes_sets(handles[0]->request.operation)) {
-        /* It moves no bytes and is over at once. The one call back into a coordinator out of its own output;
-         * it only lowers the count of running batches. */
+        /* It moves no bytes and ends at once. This is the only call into a coordinator from its own output
+         * function; it only lowers the count of running batches. */
         coordinator_batch_done(comm->coordinator, batch->sequence);
         handles[0]->next = comm->context->decided;
         comm->context->decided = handles[0];

@@ -1,6 +1,6 @@
-/* batch.h - one decided batch of a communicator: requests become a collective of its back end, and its end
- * theirs; where its tensors lie, as the collective's vectors and the results that the engine makes; the
- * requests of a rank that has joined; and small allreduces whose data travel in the coordinator's messages
+/* batch.h - one decided batch of a communicator: its requests become collectives of a back end, and end with
+ * them. It lists the memory of the tensors as the collective's vectors, allocates results, makes the requests
+ * of a rank that has joined, and handles small allreduces whose data travel in the coordinator's messages
  * (docs/coordination.md, "Eager data"). Under the progress lock. */
 #ifndef HVD_ENGINE_BATCH_H
 #define HVD_ENGINE_BATCH_H
@@ -11,28 +11,28 @@
 struct comm;
 struct hvd_handle;
 
-/* Lays the requests' tensors out as spans and gives them to the back end. */
+/* Lists the requests' tensors as spans and passes them to the back end. */
 void batch_start(struct comm *comm, const struct batch *batch);
 
-/* One allocation: the collective, its handles, and the lists that its vectors need. A group has one for each
- * of its parts, and in these for each element type that is reduced. */
+/* One allocation holds the collective, its handles, and the lists that its vectors need. A group has one
+ * running_batch for each element type that is reduced in each of its parts. */
 struct running_batch {
     struct collective collective;
     struct comm *comm;
     size_t bytes; /* of this block */
     uint64_t sequence;
     int count;
-    bool in_place; /* all of it: the output is the input */
+    bool in_place; /* of all tensors the output is the input */
     int part;      /* of a group whose tensors share memory */
-    bool follows;  /* another one of the same number is before this one */
+    bool follows;  /* not the first collective of its decision */
     struct hvd_handle **handles;
     uint64_t *own_rows, *row_bytes; /* allgather, alltoall */
     size_t *blocks;                 /* reducescatter */
-    void *room;                     /* reducescatter: other ranks' blocks on their way */
-    struct memory_event **events;   /* not on the host: of the handles */
+    void *room;                     /* reducescatter: intermediate results of other ranks' blocks */
+    struct memory_event **events;   /* of the handles, on devices other than the host */
 };
 
-/* Bytes in flight whose data may go with the reports of this communicator; 0: none do. */
+/* How many bytes in flight may travel in the reports of this communicator; 0: none. */
 uint32_t eager_threshold(const struct comm *comm);
 
 /* The coordinator's `contribute` and `combine`. */

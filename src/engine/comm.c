@@ -1,6 +1,6 @@
-/* comm.c - one process set: what the coordinator calls, how its members connect, and its turn of progress.
+/* comm.c - one process set: the functions that its coordinator calls, connecting its members, and its turn.
  * comm_open runs in the thread of a user, while another thread makes progress, and touches only the
- * communicator that it opens; everything else runs under the progress lock. */
+ * communicator that it opens; all other functions run under the progress lock. */
 #include "engine/comm.h"
 
 #include "base/clock.h"
@@ -36,7 +36,7 @@ static int compare_peer(const void *rank, const void *edge)
     return *(const int *)rank - ((const struct edge *)edge)->peer;
 }
 
-/* NULL: no neighbour in the tree or in a ring. */
+/* Returns NULL if this rank has no connection to the other one. */
 static struct edge *find_edge(const struct comm *comm, int rank)
 {
     return bsearch(&rank, comm->edges, (size_t)comm->edge_count, sizeof *comm->edges, compare_peer);
@@ -66,9 +66,9 @@ static bool is_delivered(struct comm *comm)
     return delivered;
 }
 
-/* The cause goes out in all sets at once, and has arrived at the peers' hosts when this rank's callers get
- * it: a process that ends with unread bytes resets its connections, and what it has sent may be lost. Peers
- * that see such an end find the cause first, in whichever set they notice it. */
+/* Sends the cause in all sets at once, and waits until the peers' hosts have it before this rank's callers
+ * do: a process that ends with unread bytes resets its connections, which may discard bytes that it has sent.
+ * Peers that notice such an end read the cause first, in whichever set they notice it. */
 static void flood_cause(struct comm *comm, int except, const uint8_t *bytes, size_t length)
 {
     struct hvd_context *context = comm->context;
@@ -100,8 +100,8 @@ static void flood_message(void *owner, int except, const uint8_t *bytes, size_t 
         put_on_edges(owner, except, bytes, length);
 }
 
-/* The names of these requests are free now: what waited for them is handed over in this turn, before what is
- * submitted later. */
+/* The names of these requests are free now: requests that waited for them are handed over in this turn,
+ * before later submissions. */
 static void run_batch(void *owner, const struct batch *batch)
 {
     for (int i = 0; i < batch->count; i++) {
@@ -111,7 +111,7 @@ static void run_batch(void *owner, const struct batch *batch)
     batch_start(owner, batch);
 }
 
-/* A caller that learns here that a rank has left finds the same in hvd_health at once. */
+/* Once a caller knows from here that a rank has left, hvd_health returns the same. */
 static void finish_request(void *owner, struct pending *request, const hvd_status *status)
 {
     const struct comm *comm = owner;
@@ -126,7 +126,7 @@ static void note_ready(void *owner, const char *name, const struct signature_sum
     observe_ready(owner, name_text(what->operation, what->grouped, name, title, sizeof title), what, rank);
 }
 
-/* Collected until the flush is over, then one warning: report_stalls. */
+/* Stalls are collected until the flush has ended; report_stalls then writes one warning. */
 static void note_stall(void *owner, const char *title, int64_t waited, const struct rank_set *missing)
 {
     struct comm *comm = owner;
@@ -199,7 +199,7 @@ static void give_turn(void *owner, int set)
 {
     const struct comm *world = owner;
     struct comm *comm = mesh_find(world->mesh, (unsigned)set);
-    if (!comm) /* this rank is no member */
+    if (!comm) /* this rank is not a member */
         return;
     add_turn(world->context, set);
     comm_resume(comm);
@@ -227,7 +227,7 @@ static bool has_turn(const void *owner)
     const struct comm *comm = owner, *world = comm->context->world;
     if (comm->context->order.count || !coordinator_health(world->coordinator, NULL))
         return turns_has(&comm->context->order, comm->id);
-    /* No more turns come: set by set. */
+    /* No more turns are given: run set by set. */
     const struct comm *other = world->next;
     while (other && (other->id >= comm->id || !may_start_more(other)))
         other = other->next;
@@ -272,7 +272,7 @@ static void add_rank(const struct comm *comm, int place, int *ranks, int *count)
     }
 }
 
-/* The neighbours in the tree and on the ring: ranks of the job, ascending. NULL when memory is out. */
+/* Returns the neighbours in the tree and on the ring: ranks of the job, ascending. NULL: out of memory. */
 static int *list_neighbours(const struct comm *comm, const struct tree_node *tree, int *count)
 {
     int place = comm->topology.place_of[comm->rank];
@@ -291,7 +291,7 @@ static int *list_neighbours(const struct comm *comm, const struct tree_node *tre
 
 /* ---- connecting ------------------------------------------------------------------------------------ */
 
-/* The job's settings under a name of the set's own, for its keys at the rendezvous. */
+/* Copies the job's settings under a name of the set's own, for its keys at the rendezvous. */
 static hvd_code name_set(const struct comm *comm, struct settings *settings, hvd_status *status)
 {
     const struct settings *job = &comm->context->settings;
@@ -329,7 +329,7 @@ static hvd_code join_epoch(struct comm *comm, struct mesh_config *config, hvd_st
     return HVD_OK;
 }
 
-/* By a client of its own: several threads may add sets at once. */
+/* Uses a client of its own: several threads may add sets at once. */
 static hvd_code meet_set(struct comm *comm, struct mesh_config *config, hvd_status *status)
 {
     const struct hvd_context *context = comm->context;
@@ -340,8 +340,8 @@ static hvd_code meet_set(struct comm *comm, struct mesh_config *config, hvd_stat
     return HVD_OK;
 }
 
-/* Reports a failure of meet_set to the other members, which would wait. The job's client serves because it is
- * open: this rank may have no descriptor left, and the acceptor may take any that it closes. */
+/* Reports a failure of meet_set to the other members, which would otherwise wait. It uses the job's client,
+ * which is open: this rank may have no descriptor left, and the acceptor may take any that it closes. */
 static void report_failure(struct comm *comm, const struct mesh_config *config, const hvd_status *cause)
 {
     struct hvd_context *context = comm->context;
@@ -370,7 +370,7 @@ static void let_go_in_child(void *owner)
     mesh_abandon(comm->mesh);
 }
 
-/* All ranks exchange the topology of the job; that of a process set follows from it. */
+/* All ranks exchange the topology of the job; the topology of a process set is derived from it. */
 static hvd_code find_topology(struct comm *comm, const struct mesh_config *config, hvd_status *status)
 {
     if (comm->id)
@@ -408,7 +408,7 @@ static hvd_code open_mesh(struct comm *comm, struct tree_node *tree, struct mesh
     TRY(meet(comm, config, status));
     TRY(find_topology(comm, config, status));
     TRY(connect_peers(comm, config, tree, status));
-    /* First thing: from here on a child of fork() would keep these connections open. */
+    /* Do this first: from here on a child of fork() would keep these connections open. */
     comm->watch = (struct atfork_handler){.in_child = let_go_in_child, .owner = comm};
     atfork_add(&comm->watch);
     return HVD_OK;
@@ -435,7 +435,7 @@ static hvd_code open_edges(struct comm *comm, hvd_status *status)
     return HVD_OK;
 }
 
-/* Takes the tree over when it succeeds. */
+/* Takes ownership of the tree if it succeeds. */
 static hvd_code open_coordinator(struct comm *comm, struct tree_node *tree, hvd_status *status)
 {
     const struct settings *settings = &comm->context->settings;
@@ -466,7 +466,7 @@ static struct link *find_link(void *owner, int rank, int channel)
     return mesh_link(comm->mesh, comm->ranks[rank], channel);
 }
 
-/* While the rendezvous is still open: some rows meet there. */
+/* Called while the rendezvous is still open: some back ends exchange addresses there. */
 static hvd_code open_backends(struct comm *comm, const struct mesh_config *config, hvd_status *status)
 {
     struct backend_opening opening = {.set = comm->id,
@@ -565,7 +565,7 @@ void comm_close(struct comm *comm)
 {
     if (!comm)
         return;
-    /* First, since a child looks at the mesh; then users before what they use. */
+    /* First, since a forked child reads the mesh; then each part before the parts that it uses. */
     atfork_remove(&comm->watch);
     coordinator_destroy(comm->coordinator);
     for (int i = 0; i < comm->edge_count; i++)
@@ -617,7 +617,7 @@ void comm_take(struct comm *comm, struct hvd_handle *handle)
     } else {
         name_request(comm, handle);
     }
-    /* The later one of two is enough: it shares its batch with none. */
+    /* Marking the later one of two suffices: it is alone in its batch. */
     handle->pending.apart = handle->parts.of || overlaps_any(&comm->context->overlaps, &handle->touched);
     hvd_status refusal;
     if (coordinator_submit(comm->coordinator, &handle->pending, &refusal)) {
@@ -647,7 +647,7 @@ void comm_resume(struct comm *comm)
     world->next_running = comm;
     mesh_resume(comm->mesh);
     for (int i = 0; i < comm->edge_count; i++)
-        comm->edges[i].alive = true; /* time before does not count */
+        comm->edges[i].alive = true; /* earlier silence does not count */
 }
 
 void comm_leave(struct comm *comm)
@@ -671,9 +671,9 @@ void comm_end(struct comm *comm, const hvd_status *cause)
 {
     assert(context_is_held(comm->context));
     comm_abort(comm, -1, cause);
-    /* Acted on already: check_health must not begin again. */
+    /* This health has been acted on: check_health must not do so again. */
     comm->health = coordinator_health(comm->coordinator, NULL);
-    comm_flush(comm); /* peers learn the cause before they miss the data */
+    comm_flush(comm); /* peers receive the cause before they miss the data */
     backends_abort(&comm->backends, cause);
     if (comm->remover)
         handle_finish(comm->remover, cause);
@@ -702,7 +702,7 @@ bool comm_is_quiet(const struct comm *comm)
 bool comm_is_ready(const struct comm *comm)
 {
     assert(context_is_held(comm->context));
-    /* Without requests of this rank there is nothing to report or to decide until the set closes. */
+    /* While the set is open and this rank has no requests, it has nothing to report or decide. */
     bool open = coordinator_health(comm->coordinator, NULL) == HVD_OK;
     return (comm->active && (comm->asks || !(open && comm_is_quiet(comm)))) ||
            backends_are_ready(&comm->backends);
@@ -716,7 +716,7 @@ int64_t comm_deadline(const struct comm *comm)
     return clock_earlier(comm->next_flush, clock_now() + BACKEND_POLL_PERIOD);
 }
 
-/* A message that is lost, or never comes in, would leave other ranks waiting for ever. */
+/* A message that is lost, or never received, would leave other ranks waiting forever. */
 static bool check_memory(struct comm *comm, struct edge *edge)
 {
     hvd_status cause;
@@ -736,7 +736,7 @@ static bool receive_messages(struct comm *comm, struct edge *edge)
         enum edge_event event = edge_next(edge, &bytes, &length);
         if (event == EDGE_NOTHING) {
             if (!check_memory(comm, edge))
-                mesh_report(comm->mesh, edge->peer); /* the message waits there */
+                mesh_report(comm->mesh, edge->peer); /* the message is still unread */
             return any;
         }
         any = true;
@@ -781,7 +781,7 @@ static bool receive_all(struct comm *comm)
 
 static bool is_flush_due(const struct comm *comm, int64_t now)
 {
-    /* Most turns wait for no time: they do without the clock. */
+    /* Most turns have no flush to wait for, so they do not read the clock. */
     return comm->next_flush != CLOCK_NEVER && (now ? now : clock_now()) >= comm->next_flush;
 }
 
@@ -801,6 +801,6 @@ bool comm_progress(struct comm *comm, int64_t now)
     for (struct edge *edge = comm->unsent; edge; edge = edge->next_unsent)
         check_memory(comm, edge);
     moved |= comm_flush(comm);
-    /* Last, so that a batch that was decided in this turn starts in it. */
+    /* Last, so that a batch decided in this turn starts in this turn. */
     return backends_progress(&comm->backends) || moved;
 }

@@ -1,5 +1,5 @@
-/* comm.h - one process set at work: its coordinator, its own connections, and the batches under way.
- * Communicators share nothing, so an operation of one set never waits for another set. Under the progress
+/* comm.h - one process set at work: its coordinator, its own connections, and its running batches.
+ * Communicators share no state, so an operation of one set never waits for another set. Under the progress
  * lock, except comm_open. */
 #ifndef HVD_ENGINE_COMM_H
 #define HVD_ENGINE_COMM_H
@@ -18,7 +18,7 @@
 struct hvd_handle;
 struct hvd_context;
 
-/* Links to each peer: messages of the coordinator, long batches, short batches. */
+/* The links to each peer: for messages of the coordinator, long batches and short batches. */
 enum comm_channel { CHANNEL_CONTROL, CHANNEL_LONG, CHANNEL_SHORT, CHANNELS };
 
 struct comm {
@@ -35,75 +35,75 @@ struct comm {
     struct edge *unsent;        /* edges with messages that have not left this process */
     uint64_t latency_threshold; /* the root's choice of algorithms */
     uint64_t ring_piece_bytes;
-    struct tuning *tuning;       /* of the first communicator at its root, while values are looked for */
+    struct tuning *tuning;       /* at the root of set 0 while autotuning runs; otherwise NULL */
     struct stall_summary stalls; /* of the present flush */
     bool active;                 /* inputs since the last flush */
-    bool asks;                   /* a process set has asked for a turn since then: of set 0 */
-    bool suspended;              /* nothing to do until a request or a peer's news resumes it */
-    unsigned idle_turns;         /* of progress, in a row */
+    bool asks;                   /* set 0 only: a process set has asked for a turn since the last flush */
+    bool suspended;              /* idle until a request or a peer resumes it */
+    unsigned idle_turns;         /* consecutive turns in which nothing moved */
     int64_t shrink_at;           /* when it returns memory, if it is still suspended then */
     bool shrinks;                /* it is in the context's `shrinking` */
     bool decides;                /* the present flush has decided something */
-    int64_t next_flush;          /* clock time at which the coordinator needs one without inputs */
-    hvd_code health;             /* of the coordinator, as far as it was acted on */
-    bool closed;                 /* no member needs this rank any more */
+    int64_t next_flush;          /* clock time at which the coordinator needs a flush without inputs */
+    hvd_code health;             /* the coordinator's health that was last acted on */
+    bool closed;                 /* no member needs this rank any longer */
     struct hvd_handle *remover;  /* the request that ends the set */
     struct set_counters *counters;
-    int held; /* requests that were named and held back, and how many of each operation */
-    uint64_t held_unnamed[UNNAMED_KINDS]; /* have a number for a name */
-    struct atfork_handler
-        watch;         /* a child must let go of the connections, which would hide this process's death */
-    struct comm *next; /* in the context's list */
-    struct comm *next_running; /* likewise, of those that are not suspended */
+    int held;                             /* requests that were named and held back */
+    uint64_t held_unnamed[UNNAMED_KINDS]; /* the ones among them whose name is a number */
+    struct atfork_handler watch; /* closes the connections in a child, which would hide this process's end */
+    struct comm *next;           /* in the context's list */
+    struct comm *next_running;   /* in the list of communicators that are not suspended */
     struct comm *next_shrinking;
 };
 
-/* Connects to the other members; blocks until `deadline` at most, or the interrupt (NULL: none). Touches
- * nothing that is under the progress lock. */
+/* Connects to the other members; blocks at most until `deadline` or the interrupt (NULL: none). Touches no
+ * state that is under the progress lock. */
 hvd_code comm_open(struct hvd_context *context, int id, const int *ranks, int size, int64_t deadline,
                    const struct interrupt *interrupt, struct comm **comm, hvd_status *status);
 
-/* After its batches have ended; NULL is fine. */
+/* Call it after its batches have ended; NULL is fine. */
 void comm_close(struct comm *comm);
 
-/* Names the request if it has no name, so that later ones have later numbers, and leaves it to comm_take. */
+/* Names the request if it has no name, so that later ones get later numbers; comm_take gives it to the
+ * coordinator later. */
 void comm_hold(struct comm *comm, struct hvd_handle *handle);
 
 /* Names the request if it has no name, and gives it to the coordinator; a refusal finishes the handle. */
 void comm_take(struct comm *comm, struct hvd_handle *handle);
 
-/* An idle communicator is left out of progress, arming and heartbeats, so it costs nothing. False when it is
- * not idle. */
+/* A suspended communicator takes no part in progress, arming and heartbeats, so it costs nothing.
+ * comm_suspend returns false if the communicator is not idle. */
 bool comm_suspend(struct comm *comm);
 void comm_resume(struct comm *comm);
 
-/* This rank leaves the set: the coordinator ends it in order. */
+/* This rank leaves the set: the coordinator closes it by the shutdown handshake. */
 void comm_leave(struct comm *comm);
 
-/* Reports a fault to the coordinator; unless the set has closed, it ends everything in the next turn at the
- * latest. The first one counts. `lost_rank`, of the job: the lost one; -1: none. */
+/* Reports a fault to the coordinator, which ends every request in the next turn at the latest, unless the set
+ * has closed. The first fault counts. `lost_rank`: the lost rank of the job, or -1. */
 void comm_abort(struct comm *comm, int lost_rank, const hvd_status *cause);
 
-/* Ends everything in it with this cause. */
+/* Ends all its requests and batches with this cause. */
 void comm_end(struct comm *comm, const hvd_status *cause);
 
-/* Sends what waits on the edges; true when any byte moved. */
+/* Sends queued messages; returns true if any byte moved. */
 bool comm_flush(struct comm *comm);
 
-/* Whether all messages have left this process. */
+/* Returns true if all messages have left this process. */
 bool comm_is_flushed(const struct comm *comm);
 
-/* Whether this rank waits for nothing here and owes nothing: then only its next request is urgent. */
+/* Returns true if this rank has no pending request, running batch or unsent message here. */
 bool comm_is_quiet(const struct comm *comm);
 
-/* Whether the next turn has something to do that no peer announces: then no thread may go to sleep. */
+/* Returns true if the next turn has work that no peer announces: then no thread may go to sleep. */
 bool comm_is_ready(const struct comm *comm);
 
-/* When it needs a turn though nothing arrives; CLOCK_NEVER: not at all. */
+/* Returns when it needs a turn even if nothing arrives; CLOCK_NEVER: not at all. */
 int64_t comm_deadline(const struct comm *comm);
 
-/* Takes in what arrived, lets the coordinator act, sends, moves data. True when anything moved. `now` as in
- * progress. */
+/* Receives messages, lets the coordinator act, sends, moves data. Returns true if anything moved. `now` is as
+ * in progress(). */
 bool comm_progress(struct comm *comm, int64_t now);
 
 #endif

@@ -1,5 +1,6 @@
-/* context.c - what every file of the engine knows: the life of a context, its counters, and the causes that
- * callbacks leave for the thread that makes progress. Calls no other file of the engine but sets.c. */
+/* context.c - the life of a context, its counters, and the causes that callbacks leave for the thread that
+ * makes progress. Every file of the engine may call it; it calls none of them except turns.c. Any thread,
+ * except where context.h says otherwise. */
 #include "engine/context.h"
 
 #include "base/status.h"

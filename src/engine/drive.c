@@ -1,9 +1,9 @@
-/* drive.c - which thread makes progress, which sleep, and what wakes them. Any thread.
+/* drive.c - which thread makes progress, which threads sleep, and how they are woken. Any thread.
  *
  * One thread at a time holds the progress lock and calls progress(): a caller that waits for a handle, since
- * handing its work to another thread would cost two context switches, or else the progress thread. Waiting
- * goes from polling to yielding to sleeping (backoff). A blocking call takes the lock with one
- * compare-and-swap and makes no system call unless it has to wait long.
+ * handing its work to another thread would cost two context switches, otherwise the progress thread. A
+ * waiting thread first polls, then yields, then sleeps (backoff). A blocking call takes the lock with one
+ * compare-and-swap and makes no system call unless it must wait long.
  *
  *   state            lock   mesh      progress thread sleeps in  woken by
  *   IDLE_ARMED       free   armed     mesh_sleep                 doorbell, socket, event, deadline,
@@ -13,23 +13,23 @@
  *                                     or mesh_sleep              event, deadline
  *   POLLING          free   disarmed  mesh_sleep                 POLL_PERIOD, event, deadline
  *
- * POLLING is IDLE_ARMED for a rank whose callers come again and again, while nothing is under way, or one of
- * them runs a collective that it has claimed: arming, and the wake-up of a thread for each message, would
- * cost them more than a peer's message that waits for POLL_PERIOD.
+ * POLLING replaces IDLE_ARMED on a rank whose callers return again and again, while no operation is under way
+ * or a caller runs a collective that it has claimed: arming, and one wake-up of a thread per message, would
+ * cost more than a peer's message that waits for POLL_PERIOD.
  *
  * Invariants; test/model checks them in all interleavings:
  *  1. Only the holder of the lock touches the meshes, the communicators, the back ends and the fields of
  *     struct hvd_context so marked. All shared words here are sequentially consistent, except hints.
- *  2. A release MUST arm every mesh before it looks for arrived data and local work for the last time, and
- *     MUST do both before it stores UNLOCKED: what arrives later rings. Without arming, the progress thread
- *     MUST poll periodically, and nothing may be under way unless the releasing thread comes back. A back
- *     end's descriptor needs no arming: it stays readable until progress clears it. One that has to be polled
- *     sets a deadline (progress_deadline).
+ *  2. A release MUST arm every mesh before it checks for arrived data and local work for the last time, and
+ *     MUST do both before it stores UNLOCKED: data that arrive later ring. Without arming, the progress
+ * thread MUST poll periodically, and no operation may be under way unless the releasing thread returns. A
+ * back end's descriptor needs no arming: it stays readable until progress clears it. A back end that must be
+ *     polled sets a deadline (progress_deadline).
  *  3. A thread that adds work (queue, added, returned, leaving) MUST store it before it loads the lock. If it
- *     finds the lock taken it need not wake a thread: a release MUST look for such work after it has stored
+ *     finds the lock taken it need not wake a thread: a release MUST check for such work after it has stored
  *     UNLOCKED.
  *  4. Work found by a release MUST be left to a thread that is awake: the releasing thread wakes the progress
- *     thread. Another thread may take the lock first; its own release finds what is left.
+ *     thread. Another thread may take the lock first; its own release finds the remaining work.
  *  5. The progress thread sleeps until the deadline it has loaded. The release that stores an earlier one
  *     MUST wake it, whichever thread takes the lock next: no later release can see that it was earlier.
  *  6. A thread MUST announce a sleep in the word that the other side reads (thread_waits, HANDLE_AWAITED by
@@ -37,9 +37,9 @@
  *  7. After mesh_sleep the progress thread MUST try the lock: the event it has cleared may have been for it.
  *  8. `done` functions run with the lock free and may take it themselves through a submission.
  *
- * A collective whose library blocks is claimed under the lock by a caller that waits, which runs it with the
- * lock free; its end is work that a thread adds (`returned`, invariant 3). A release leaves what is not
- * claimed to the back end's worker (backend/worker.c). */
+ * A waiting caller claims a collective whose library blocks under the lock, and runs it with the lock free;
+ * its end is work that a thread adds (`returned`, invariant 3). A release leaves unclaimed collectives to the
+ * back end's worker (backend/worker.c). */
 #include "engine/drive.h"
 
 #include "backend/worker.h"
@@ -70,18 +70,19 @@ enum { UNLOCKED, LOCKED };
 /* How late an idle rank notices a fault or a request of other ranks while it polls periodically, in ns. */
 #define POLL_PERIOD 2000000
 
-/* A caller that sleeps needs a wake-up, and delays other ranks of its host until they sleep, too; so on one
- * host it yields for longer than a wake-up takes, in ns. What comes over a network takes longer than that,
- * and a thread that yields beside busy programs loses its core for milliseconds: with several hosts it sleeps
- * at once, and the wake-up gets it the core back. */
+/* A caller that sleeps needs a wake-up, and so delays other ranks of its host until they sleep as well; on
+ * one host it therefore yields for longer than a wake-up takes, in ns. Data from a network take longer than
+ * that, and a thread that yields on a core shared with busy programs loses it for milliseconds: with several
+ * hosts it sleeps at once, and the wake-up returns the core to it. */
 #define CALLER_YIELD 1000000
 #define THREAD_YIELD 5000
 
-/* Turns of polling for which the clock is read once: they are short, and it would be a good part of them. */
+/* The clock is read once in this many turns of polling: they are so short that reading it each time would
+ * cost a good part of them. */
 #define TURNS_PER_CLOCK 8
 
-/* So many waits in a row beside a peer on the same core move this thread: the scheduler leaves both there for
- * up to seconds. */
+/* After this many consecutive waits on a core shared with a peer, the thread migrates: the scheduler leaves
+ * both there for up to seconds. */
 #define SAME_CORE_WAITS 64
 
 static inline void cpu_relax(void)
@@ -93,16 +94,17 @@ static inline void cpu_relax(void)
 #endif
 }
 
-/* Polls for `spin` ns, then yields for `yield` ns; then the thread sleeps. */
+/* The thread polls for `spin` ns, then yields for `yield` ns, then sleeps. */
 struct backoff {
     struct mesh *mesh;
-    int64_t spin, yield, start; /* 0: not yet */
-    int64_t now;                /* when the clock was last read, 0: not since the last reset */
-    bool polls;                 /* as of then */
-    unsigned turns;             /* of polling */
-    bool shares_core;           /* with a peer: polling would delay it */
-    int *same_core_waits;       /* waits in a row that began so; NULL: this thread stays on its core */
-    int64_t *idle_since;        /* as of drive_until */
+    int64_t spin, yield;
+    int64_t start;        /* of the polling; 0: not yet */
+    int64_t now;          /* when the clock was last read; 0: not since the last reset */
+    bool polls;           /* it polled when the clock was last read */
+    unsigned turns;       /* of polling */
+    bool shares_core;     /* a peer is on this core: polling would delay it */
+    int *same_core_waits; /* consecutive waits on a shared core; NULL: this thread never migrates */
+    int64_t *idle_since;  /* see drive_until */
 };
 
 static int64_t yield_of(const struct hvd_context *context, int64_t on_one_host)
@@ -121,7 +123,7 @@ static void backoff_start(struct backoff *backoff)
     backoff->start = backoff->now;
     if (backoff->idle_since && !*backoff->idle_since)
         *backoff->idle_since = backoff->now;
-    /* Without polling no peer on this core is delayed. */
+    /* A thread that does not poll delays no peer on its core. */
     int core = backoff->spin ? sched_getcpu() : -1;
     backoff->shares_core = core >= 0 && mesh_shares_core(backoff->mesh, core);
     if (!backoff->same_core_waits)
@@ -133,7 +135,7 @@ static void backoff_start(struct backoff *backoff)
     }
 }
 
-/* False when it is time to sleep. */
+/* Returns false when it is time to sleep. */
 static bool backoff_step(struct backoff *backoff)
 {
     if (!backoff->polls || ++backoff->turns % TURNS_PER_CLOCK == 0) {
@@ -151,8 +153,8 @@ static bool backoff_step(struct backoff *backoff)
     return true;
 }
 
-/* From here on peers ring, and workers run what no caller has claimed; false when there is arrived data or
- * local work already. */
+/* From here on peers ring, and workers run collectives that no caller has claimed. Returns false if data have
+ * arrived already, or there is local work. */
 static bool arm(struct hvd_context *context)
 {
     bool quiet = true;
@@ -198,8 +200,8 @@ static void wake_lock_waiter(struct hvd_context *context)
         futex_wake_all(&drive->lock);
 }
 
-/* True when there is work that no wake-up announces: then the progress thread has to be woken, or the caller
- * goes on. `comes_back`: it has claimed a collective. See invariants 2 to 5. */
+/* Returns true if there is work that no wake-up announces: then the caller wakes the progress thread, or does
+ * the work itself. `comes_back`: it has claimed a collective, and returns after it. See invariants 2 to 5. */
 static bool lock_release(struct hvd_context *context, bool comes_back)
 {
     struct drive *drive = &context->drive;
@@ -211,15 +213,15 @@ static bool lock_release(struct hvd_context *context, bool comes_back)
     else
         news = !arm(context);
     int64_t deadline = clock_earlier(progress_deadline(context), heartbeat_deadline(context, quiet));
-    bool left = context->leave_said; /* the lock's, so read before the release */
+    bool left = context->leave_said; /* under the lock, so read before the release */
     bool sooner = deadline < atomic_exchange(&drive->deadline, deadline) && !periodic;
     note_holder(drive, 0);
-    /* This store and the loads behind it, as the push of a submission and its load of the lock, are
-     * sequentially consistent: at least one of the two sides sees the other's store. */
+    /* This store and the loads after it are sequentially consistent, as are the push of a submission and its
+     * load of the lock: at least one of the two sides sees the other's store. */
     atomic_store(&drive->lock, UNLOCKED);
     if (!periodic)
         wake_lock_waiter(context);
-    /* Here, not by the caller: a thread that took the lock meanwhile finds the deadline stored already. */
+    /* Woken here, not by the caller: a thread that took the lock in between finds the deadline stored. */
     if (sooner)
         mesh_wake(context->world->mesh);
     /* Work added before that store found the lock taken and woke no thread. */
@@ -239,15 +241,15 @@ static void call_finished(struct hvd_handle *handle)
     }
 }
 
-/* `done` functions of finished operations, with the lock free. False when another thread took it meanwhile.
- */
+/* Calls the `done` functions of finished operations, with the lock free. Returns false if another thread took
+ * the lock meanwhile. */
 static bool run_finished_calls(struct hvd_context *context)
 {
     struct hvd_handle *handles = handle_reverse(context->finished_calls);
     if (!handles)
         return true;
     context->finished_calls = NULL;
-    lock_release(context, false); /* the next holder, this thread or another, finds what is left */
+    lock_release(context, false); /* the next holder, this thread or another, finds the remaining work */
     call_finished(handles);
     return lock_try(context);
 }
@@ -262,7 +264,7 @@ void drive_finish_calls(struct hvd_context *context)
 void drive_notify(struct hvd_context *context)
 {
     struct drive *drive = &context->drive;
-    /* Its release looks for what was added: invariant 3. */
+    /* The holder's release checks for added work: invariant 3. */
     if (atomic_load(&drive->lock) != UNLOCKED)
         return;
     mesh_wake(context->world->mesh);
@@ -278,7 +280,7 @@ static struct worker *claim(struct hvd_context *context)
 }
 
 /* Makes progress until the word has its value, or it is time to sleep, or the deadline passes; releases the
- * lock. Not NULL, which only a thread that may block gets: what it has to run next. */
+ * lock. Returns a collective that this thread must run next, or NULL; NULL unless `may_block`. */
 static struct worker *progress_as_caller(struct hvd_context *context, atomic_uint *word, unsigned value,
                                          int64_t deadline, int64_t *idle_since, bool may_block)
 {
@@ -312,7 +314,7 @@ static struct worker *progress_as_caller(struct hvd_context *context, atomic_uin
     return claimed;
 }
 
-/* Yields for a while until the word has its value or the lock is free; true when it has the lock. */
+/* Yields for a while until the word has its value or the lock is free; returns true if it has the lock. */
 static bool wait_for_lock(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline,
                           int64_t *idle_since)
 {
@@ -344,8 +346,8 @@ bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value,
                  int64_t *idle_since)
 {
     struct worker *claimed = NULL;
-    /* What this thread has run needs a turn, by it or by the holder of the lock, though the word has its
-     * value. */
+    /* A collective that this thread has run needs a turn, by it or by the holder of the lock, even if the
+     * word has its value. */
     while (claimed || atomic_load_explicit(word, memory_order_acquire) != value) {
         claimed = NULL;
         if (lock_try(context) || wait_for_lock(context, word, value, deadline, idle_since))
@@ -370,7 +372,7 @@ bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value,
     return true;
 }
 
-/* A second thread would only contend for the lock with the first one, whose release finds what was submitted:
+/* A second thread would only contend for the lock with the first one, whose release finds submissions:
  * invariant 3. */
 void drive_once(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline)
 {
@@ -380,7 +382,7 @@ void drive_once(struct hvd_context *context, atomic_uint *word, unsigned value, 
 
 /* ---- the progress thread -------------------------------------------------------------------------- */
 
-/* True when it polls periodically from now on. */
+/* Returns true if the thread polls periodically from now on. */
 static bool progress_in_thread(struct hvd_context *context)
 {
     struct drive *drive = &context->drive;
@@ -392,13 +394,13 @@ static bool progress_in_thread(struct hvd_context *context)
         moved = progress(context, backoff.now);
         if (moved)
             backoff_reset(&backoff);
-        /* Only here: a caller that moves nothing for a while leaves the lock to this thread. */
+        /* Checked only here: a caller that moves nothing for a while leaves the lock to this thread. */
         heartbeat_check(context);
         if (!run_finished_calls(context))
             return true;
     } while (!atomic_load_explicit(&drive->waiters, memory_order_relaxed) &&
              (moved || backoff_step(&backoff)));
-    /* A caller that made progress since this thread last did will probably come back. */
+    /* A caller that made progress since this thread last did will probably return. */
     bool periodic = drive->polls_periodically = drive->caller_active;
     drive->caller_active = false;
     if (lock_release(context, false))
@@ -406,12 +408,12 @@ static bool progress_in_thread(struct hvd_context *context)
     return periodic;
 }
 
-/* Sleeps until the holder releases the lock, unless that leaves nothing to be done. */
+/* Sleeps until the holder releases the lock, unless the release leaves no work for this thread. */
 static void wait_for_release(struct hvd_context *context, int64_t deadline)
 {
     struct drive *drive = &context->drive;
-    /* Set before FUTEX_WAIT: a later release sees it and wakes this thread, an earlier one has changed the
-     * lock. */
+    /* Set before FUTEX_WAIT: a later release sees it and wakes this thread; an earlier release has changed
+     * the lock. */
     atomic_store(&drive->thread_waits, 1);
     futex_wait(&drive->lock, LOCKED, deadline);
     atomic_store(&drive->thread_waits, 0);

@@ -9,13 +9,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What drive.c has in a context. */
+/* The part of a context that belongs to drive.c. */
 struct drive {
     atomic_uint lock;         /* the progress lock: UNLOCKED or LOCKED; a futex word */
     atomic_uint thread_waits; /* the progress thread sleeps on the lock */
-    _Atomic int64_t deadline; /* when the progress thread wakes though nothing arrives */
+    _Atomic int64_t deadline; /* when the progress thread wakes even if nothing arrives */
     atomic_int waiters;       /* callers that wait for the lock; a hint */
-    atomic_bool stop;         /* the progress thread has to end */
+    atomic_bool stop;         /* the progress thread must end */
     bool thread_runs;         /* `thread` is valid; changes only while no other thread uses the context */
     pthread_t thread;         /* the progress thread */
     int64_t caller_spin;      /* ns for which a caller polls before it yields; constant */
@@ -24,9 +24,9 @@ struct drive {
 #endif
 
     /* Under the progress lock. */
-    bool polls_periodically; /* the progress thread, so that peers need not wake it */
+    bool polls_periodically; /* the progress thread does, so peers need not wake it */
     bool caller_active;      /* a caller made progress since the progress thread did */
-    unsigned turns;          /* of progress, to poll the kernel only now and then */
+    unsigned turns;          /* of progress: the kernel is polled only in some of them */
     int same_core_waits;     /* consecutive waits on a core shared with a peer */
 };
 
@@ -37,19 +37,19 @@ static inline uintptr_t drive_holder(const struct drive *drive)
 }
 #endif
 
-/* After adding work: wakes the progress thread unless some thread makes progress. */
+/* Call it after adding work: wakes the progress thread unless some thread makes progress. */
 void drive_notify(struct hvd_context *context);
 
-/* Waits for `word` to become `value`, making progress whenever it has the lock, until `deadline`; true when
- * it did. `idle_since`, where it is 0, is set to the time of the first turn in which nothing moved, if there
- * is one; NULL is fine. */
+/* Waits until `deadline` for `word` to become `value`, and makes progress whenever it has the lock. Returns
+ * true if the word has the value. `*idle_since`, if it is 0, is set to the time of the first turn in which
+ * nothing moved, if there is one; NULL is fine. */
 bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline,
                  int64_t *idle_since);
 
-/* The same for a thread that must not wait: returns at once where another thread makes progress. */
+/* As drive_until for a thread that must not wait: returns at once if another thread makes progress. */
 void drive_once(struct hvd_context *context, atomic_uint *word, unsigned value, int64_t deadline);
 
-/* Calls what is still to be called; only when no other thread is left that could make progress. */
+/* Calls the remaining `done` functions; only once no other thread can make progress. */
 void drive_finish_calls(struct hvd_context *context);
 
 hvd_code drive_start_thread(struct hvd_context *context, hvd_status *status);
@@ -58,12 +58,12 @@ void drive_stop_thread(struct hvd_context *context); /* fine when it never start
 /* ---- affinity --------------------------------------------------------------------------------------------
  * Binds the progress thread to a core (HOROVOD_THREAD_AFFINITY). */
 
-/* Cores by local rank: the one of `local_rank`, or -1 when the list makes no sense or has less than
- * `local_size` entries. */
+/* The list has one core per local rank. Returns the core of `local_rank`, or -1 if the list is malformed or
+ * has fewer than `local_size` entries. */
 int affinity_core(const char *list, int local_rank, int local_size);
 
-/* Binds the calling thread when `list` is not empty. A list that can't be followed is an error in the log,
- * and the thread runs anywhere. */
+/* Binds the calling thread if `list` is not empty. If that fails it logs an error, and the thread runs on any
+ * core. */
 void affinity_apply(const char *list, int rank, int local_rank, int local_size);
 
 #endif

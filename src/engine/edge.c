@@ -1,10 +1,11 @@
-/* edge.c - see edge.h. The stream is never padded: what is read is copied out, so alignment does not matter.
- */
+/* edge.c - the stream of messages on a link, and the questions and answers that show that a peer is alive.
+ * The stream is never padded: bytes are copied out of it, so alignment does not matter. Under the progress
+ * lock. */
 #include "engine/edge.h"
 
 #include <errno.h>
 
-/* Instead of a length. */
+/* They take the place of a length. */
 #define QUESTION UINT32_MAX
 #define ANSWER   (UINT32_MAX - 1)
 
@@ -43,7 +44,7 @@ void edge_fini(struct edge *edge)
     *edge = (struct edge){0};
 }
 
-/* NULL: a link that is broken takes nothing more. */
+/* Returns NULL if the link is broken, which takes no more messages. */
 static struct wire_writer *begin_put(struct edge *edge)
 {
     if (edge->mute)
@@ -70,7 +71,7 @@ void edge_ping(struct edge *edge)
         wire_put_u32(out, QUESTION);
 }
 
-/* What is on its way already is answer enough, so that questions can't pile up answers. */
+/* Unsent bytes are an answer already, so questions can't pile up answers. */
 static void answer(struct edge *edge)
 {
     struct wire_writer *out = begin_put(edge);

@@ -119,7 +119,7 @@ static void explain_pairs(const struct comm *comm, const struct silence *silence
     status_blame(cause, HVD_CAUSE_NETWORK, -1, NULL);
 }
 
-/* Hosts are connected to a few others only, and another one may be there all the same: so these are named. */
+/* A host is connected to only a few others, and one beyond them may still be alive: the text names them. */
 static void explain_cut_off(const struct comm *comm, const struct rank_set *lost, hvd_status *cause)
 {
     const struct topology *topology = &comm->topology;

@@ -12,7 +12,7 @@ struct edge;
 /* The cause with which the ranks end the job once they have settled which are silent. */
 void explain_silence(const struct comm *comm, const struct silence *silence, hvd_status *cause);
 
-/* The same of some places of the communicator that nothing reaches. */
+/* Writes such a cause for places of the communicator that no message reaches. */
 void explain_silent(const struct comm *comm, const struct rank_set *lost, hvd_status *cause);
 
 /* Nothing was acknowledged on one path to `peer`, a rank of the job: either end may find it, and the text

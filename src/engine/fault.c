@@ -1,6 +1,6 @@
-/* fault.c - publishes why this rank stops (base/fault.h has the bytes). Both the thread that makes progress
- * and threads of the user call it; the lock of the job's client is only tried, since it may be held while its
- * holder waits. */
+/* fault.c - publishes why this rank stops (base/fault.h has the bytes). The thread that makes progress and
+ * threads of the user call it. It only tries the lock of the job's client, since a thread that waits may hold
+ * it. */
 #include "engine/fault.h"
 
 #include "base/clock.h"

@@ -18,16 +18,16 @@
 
 /* ---- memory of results ------------------------------------------------------------------------------- */
 
-/* Most of a large host result's time would go into page faults, as malloc gives large blocks back to the
- * system at once; so a few are kept for the next results of about their size. The slots are exchanged without
- * a lock: a forked child may find them in any state. */
+/* A large host result would spend most of its time in page faults, as malloc returns large blocks to the
+ * system at once; so a few blocks are kept for later results of about their size. The slots are exchanged
+ * without a lock: a forked child may find them in any state. */
 
 #define ALIGNMENT 64
 #define SLOTS     4
-#define SMALLEST  ((size_t)128 << 10) /* below, malloc keeps it */
+#define SMALLEST  ((size_t)128 << 10) /* malloc keeps smaller blocks */
 #define LARGEST   ((size_t)32 << 20)
 
-/* ---- on the host: the head lies just before the data, the shape at the start of the block ------------- */
+/* ---- on the host: the head is just before the data, the shape at the start of the block --------------- */
 
 struct head {
     void *block;
@@ -47,7 +47,7 @@ static size_t round_up(size_t value, size_t multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
-/* Puts it into an empty slot; false when there is none. */
+/* Puts the block into an empty slot; returns false if there is none. */
 static bool keep(struct head *head)
 {
     for (int i = 0; i < SLOTS; i++) {
@@ -64,13 +64,13 @@ static void release(struct head *head)
         memory_host.release(head->block);
 }
 
-/* A copy of the head: where the data of the next result begin depends on its number of dimensions, and so
- * does where the head lies. */
+/* Returns a copy of the head: the number of dimensions of the next result determines where its data start,
+ * and so where its head is. */
 static struct head take_kept(size_t bytes)
 {
     for (int i = 0; i < SLOTS; i++) {
         struct head *head = atomic_exchange(&slots[i], NULL);
-        /* Up to twice what is wanted: larger ones are left for larger results. */
+        /* A block of up to twice the size is used: larger ones are left for larger results. */
         if (head && head->capacity >= bytes && head->capacity / 2 <= bytes)
             return *head;
         if (head && !keep(head))
@@ -105,7 +105,7 @@ static void free_on_host(void *data)
 {
     struct head *head = head_of(data);
     bool keeps = head->capacity >= SMALLEST && head->capacity <= LARGEST;
-    /* Where all slots are taken the block takes the place of another one, in turn. */
+    /* If all slots are taken, the block replaces another one, each in turn. */
     if (keeps && !keep(head))
         release(atomic_exchange(&slots[atomic_fetch_add(&next_victim, 1) % SLOTS], head));
     else if (!keeps)
@@ -122,7 +122,7 @@ struct record {
 };
 
 static struct record *records;
-static atomic_int record_count; /* while there are none, no lock is taken */
+static atomic_int record_count; /* while it is 0, no lock is taken */
 
 static void *allocate_on_device(const struct memory_ops *memory, int32_t device_id, const int64_t *shape,
                                 int ndim, size_t bytes, const int64_t **kept_shape)
@@ -189,14 +189,14 @@ struct member_range {
     bool written;
 };
 
-/* The same memory in the order of the group, so that one pass of raise_parts divides it. */
+/* Ranges of equal memory are in the order of the group, so that one pass of raise_parts divides them. */
 static int compare_ranges(const void *a, const void *b)
 {
     const struct member_range *x = a, *y = b;
     return x->start == y->start ? x->member - y->member : x->start > y->start ? 1 : -1;
 }
 
-/* Tensors mostly lie in memory as they come. */
+/* Tensors are mostly in memory in the order of the group, so comparing bounds suffices. */
 static bool may_share(const hvd_request *request)
 {
     struct extent extent = {0};
@@ -232,7 +232,7 @@ static int list_ranges(const hvd_request *request, struct member_range *ranges)
     return count;
 }
 
-/* The later one of two that share memory belongs to a later part; false when all do already. */
+/* Moves the later one of two tensors that share memory to a later part; returns false if none had to move. */
 static bool raise_parts(const struct member_range *ranges, int count, uint16_t *parts)
 {
     bool raised = false;
@@ -249,7 +249,7 @@ static bool raise_parts(const struct member_range *ranges, int count, uint16_t *
     return raised;
 }
 
-/* The part of each tensor; returns how many parts there are, 0 when memory is out. */
+/* Finds the part of each tensor; returns how many parts there are, 0 if memory is out. */
 static int divide(const hvd_request *request, uint16_t *parts)
 {
     size_t lists = request->outputs ? 2 : 1;
@@ -304,7 +304,7 @@ static hvd_code check_generated(const hvd_request *request, hvd_status *status)
                       operation_name(request->operation));
 }
 
-/* The length of the name, which begins with the operation. */
+/* Measures the name, which starts with the operation. */
 static hvd_code measure_name(const hvd_request *request, size_t *length, hvd_status *status)
 {
     const char *operation = operation_name(request->operation);
@@ -318,13 +318,13 @@ static hvd_code measure_name(const hvd_request *request, size_t *length, hvd_sta
                             operation, request->name, limit);
 }
 
-/* The outputs, which else have those of the inputs. */
+/* Returns true if outputs may have other shapes than the inputs. */
 static bool has_own_shapes(const hvd_request *request)
 {
     return request->outputs && operation_makes_results(request->operation);
 }
 
-/* At most this many events tell when the tensors may be used. */
+/* Returns how many events at most say when the tensors may be used. */
 static size_t count_streams(const hvd_request *request, const struct memory_ops *memory)
 {
     if (memory->host_access)
@@ -369,7 +369,7 @@ static void copy_tensors(struct hvd_handle *handle, const hvd_request *request,
         tensors[i] = request->inputs[i];
         tensors[i].shape = shape;
         if (has_own_shapes(request)) {
-            shape += extents; /* as many: signature_measure has checked them */
+            shape += extents; /* of the same number: signature_measure has checked them */
             memcpy(shape, request->outputs[i].shape, extents * sizeof *shape);
         }
         if (request->outputs) {
@@ -382,7 +382,7 @@ static void copy_tensors(struct hvd_handle *handle, const hvd_request *request,
     handle->request.outputs = request->outputs ? tensors + request->count : NULL;
 }
 
-/* What a signature leaves out since it is each rank's own. */
+/* Checks the splits, which a signature leaves out since they differ by rank. */
 static hvd_code check_splits(const hvd_request *request, int size, hvd_status *status)
 {
     if (!operation_takes(request->operation, ARGUMENT_splits))
@@ -416,7 +416,7 @@ static void copy_splits(struct hvd_handle *handle, const hvd_request *request, i
     handle->request.splits = splits;
 }
 
-/* Without a name comm_take numbers it. */
+/* comm_take numbers a request without a name. */
 static void write_name(struct hvd_handle *handle, size_t length)
 {
     const hvd_request *request = &handle->request;
@@ -434,8 +434,8 @@ static size_t key_length(const struct hvd_handle *handle)
     return sizeof handle->process_set + handle->name_length;
 }
 
-/* Under the lock. A handle that is done keeps its place until it is released or another one takes it, so that
- * finishing operations needs no lock. */
+/* Called under the lock. A handle that is done keeps its place until it is released or another one takes it,
+ * so that finishing operations needs no lock. */
 static hvd_code claim_name(struct hvd_context *context, struct hvd_handle *handle, hvd_status *status)
 {
     void **place = map_place(&context->names, &handle->process_set, key_length(handle), handle);
@@ -496,7 +496,7 @@ static void close_block(struct hvd_context *context, struct hvd_handle *handle)
 
 /* ---- the device ------------------------------------------------------------------------------------- */
 
-/* After signature_measure: all its tensors are on one type of device. */
+/* Called after signature_measure: all tensors are on one type of device. */
 static hvd_code find_memory(const hvd_request *request, const struct memory_ops **memory, hvd_status *status)
 {
     int32_t type = request->count ? request->inputs[0].device_type : HVD_CPU;
@@ -515,7 +515,7 @@ static const hvd_tensor *tensor_at(const hvd_request *request, size_t index)
     return index < count ? &request->inputs[index] : &request->outputs[index - count];
 }
 
-/* Whether the stream of this tensor is that of an earlier one. */
+/* Returns true if an earlier tensor has the same stream. */
 static bool is_recorded(const hvd_request *request, size_t index)
 {
     size_t earlier = 0;
@@ -608,7 +608,7 @@ static void free_results(struct hvd_handle *handle)
     free(handle->results);
 }
 
-/* For the outcome of an operation when there is no memory left for its text. */
+/* The outcome of a failed operation if there is no memory for its text. */
 static hvd_status no_memory = {.code = HVD_OUT_OF_MEMORY,
                                .text = "the operation failed, and there is no memory to keep the reason"};
 
@@ -641,7 +641,6 @@ void handle_let_go(struct hvd_handle *handle)
     }
 }
 
-/* True for one caller only. */
 bool handle_take_call(struct hvd_handle *handle)
 {
     return atomic_load(&handle->calls) && atomic_exchange(&handle->calls, false);
@@ -669,7 +668,7 @@ void handle_finish(struct hvd_handle *handle, const hvd_status *status)
     struct hvd_context *context = handle->context;
     overlaps_leave(&context->overlaps, &handle->touched);
     handle_let_go(handle);
-    /* Sequentially consistent, as the loads in hvd_on_done: one of the two sides sees the other's store. */
+    /* Sequentially consistent, as are the loads in hvd_on_done: one of the sides sees the other's store. */
     if (atomic_exchange(&handle->state, HANDLE_DONE) == HANDLE_AWAITED)
         futex_wake_all(&handle->state);
     if (!handle_take_call(handle)) {
@@ -697,7 +696,6 @@ hvd_code handle_outcome(struct hvd_handle *handle, hvd_status *status)
     return handle->failure ? status_copy(status, handle->failure) : status_ok(status);
 }
 
-/* The thread that makes progress numbers what has no name, at any time before the end. */
 const char *handle_name(const struct hvd_handle *handle)
 {
     return handle->request.name ? handle->name : operation_name(handle->request.operation);

@@ -14,16 +14,15 @@
 
 #define CHECKS_UNTIL_PING 1 /* in a row without bytes: silence is counted from just before an outage */
 
-/* An outage that is shorter than the limit ends nothing: a peer is reported after the limit and some looks
- * more, one for the time before the outage and three for the next retransmission after it
- * (transport/lanes.c). Once a rank has reported one, the others report every peer that has been silent for
- * half of the limit. */
+/* An outage shorter than the limit ends no job: a peer is reported after the limit and four more checks, one
+ * for the time before the outage and three for the next retransmission after it (transport/lanes.c). Once a
+ * rank has reported a peer, the others report every peer that has been silent for half of the limit. */
 #define LOOKS_UNTIL_REPORT 36
 
-/* Of a connection without acknowledgements: later, since a silent peer is the better cause. */
+/* A connection without acknowledgements is reported later, since a silent peer is the better cause. */
 #define LOOKS_UNTIL_BROKEN 37
 
-/* The time between two looks; 0: none are wanted. */
+/* Returns the time between two checks, in ns; 0: peers are not checked. */
 static int64_t interval(const struct settings *settings)
 {
     double limit = settings_silence_limit(settings), warning = settings->stall_warning_seconds;
@@ -31,7 +30,7 @@ static int64_t interval(const struct settings *settings)
     return (int64_t)(period * CLOCK_SECOND) / LOOKS_PER_PERIOD;
 }
 
-/* For a result, or for the end of the shutdown handshake. */
+/* Returns true if this rank waits for a result, or for the end of the shutdown handshake. */
 static bool waits(const struct comm *comm)
 {
     return !comm_is_quiet(comm) || (comm->context->leave_said && !comm->closed);
@@ -44,7 +43,7 @@ int64_t heartbeat_deadline(struct hvd_context *context, bool quiet)
     if ((quiet && !leaves) || !interval(&context->settings))
         context->next_heartbeat = 0;
     else if (!context->next_heartbeat) {
-        /* The wait begins: time before it does not count. */
+        /* The wait starts now: earlier silence does not count. */
         context->next_heartbeat = clock_now() + interval(&context->settings);
         for (struct comm *comm = context->world; comm; comm = comm->next_running)
             for (int i = 0; i < comm->edge_count; i++)
@@ -53,7 +52,8 @@ int64_t heartbeat_deadline(struct hvd_context *context, bool quiet)
     return context->next_heartbeat ? context->next_heartbeat : CLOCK_NEVER;
 }
 
-/* One of the ranks that wait warns of a silent host: the next one on the ring of places. */
+/* Returns true if this rank warns of the silent peer: of all waiting ranks only the next one on the ring of
+ * places does. */
 static bool warns(const struct comm *comm, const struct edge *edge)
 {
     const struct topology *topology = &comm->topology;
@@ -61,7 +61,7 @@ static bool warns(const struct comm *comm, const struct edge *edge)
     return topology->rank_at[next] == comm->rank;
 }
 
-/* Once set 0 has closed nobody settles on a cause: what this rank finds is one. */
+/* Once set 0 has closed, the ranks no longer settle on a cause: this rank's own finding is one. */
 static void report_silent(struct comm *comm, int peer)
 {
     struct comm *world = comm->context->world;
@@ -77,8 +77,8 @@ static void report_silent(struct comm *comm, int peer)
     }
 }
 
-/* Any wait looks at all peers of set 0: once a silent rank was reported, those that nobody waits for tell
- * what is cut off. */
+/* Any wait checks all peers of set 0: once a silent rank was reported, silent peers for which no rank waits
+ * show which part of the job is cut off. */
 static void look_at(struct comm *comm, struct edge *edge)
 {
     const struct settings *settings = &comm->context->settings;

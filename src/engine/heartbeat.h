@@ -13,22 +13,22 @@
 
 struct comm;
 
-/* When the next check is due; called before this rank sleeps. `quiet`: no operation waits. */
+/* Returns when the next check is due; called before this rank sleeps. `quiet`: no operation waits. */
 int64_t heartbeat_deadline(struct hvd_context *context, bool quiet);
 
-/* Does nothing before the deadline; then pings, warns, and reports who is silent for too long to the
- * coordinator of all ranks, which ends the job. */
+/* Does nothing before the deadline; then pings and warns, and reports peers that are silent for too long to
+ * the coordinator of set 0, which ends the job. */
 void heartbeat_check(struct hvd_context *context);
 
-/* Attributes the loss of a rank of the job, on another host, to a silence before it: the rank's own, for the
- * whole limit, which is reported, or one that was reported already. Either ends the job. False: there was
- * none. */
+/* Attributes the loss of a rank of the job on another host to an earlier silence: if the rank was silent for
+ * the whole limit, that is reported; a silence that was reported already serves as well. Either ends the job.
+ * Returns false if there was none. */
 bool heartbeat_attribute_loss(struct comm *comm, int peer);
 
 #define LOOKS_PER_PERIOD   32
 #define LOOKS_FOR_SETTLING 3
 
-/* How long the ranks settle which are silent, in ns. */
+/* Returns how long the ranks collect reports of silence before the job ends, in ns. */
 static inline int64_t heartbeat_settling(const struct settings *settings)
 {
     return (int64_t)(settings_silence_limit(settings) * CLOCK_SECOND) / LOOKS_PER_PERIOD * LOOKS_FOR_SETTLING;

@@ -28,7 +28,7 @@ struct subset {
     int own;           /* index of this rank */
 };
 
-/* Takes one rank from *text, and the comma after it; -1 when there is none. */
+/* Reads one rank from *text, and the comma after it; returns -1 if there is none. */
 static int take_rank(const char **text, int64_t size)
 {
     char *end;
@@ -139,10 +139,10 @@ static void settle_stall_check(struct settings *settings)
     settings->stall_shutdown_seconds = 0;
 }
 
-/* Replaces rank, size and host of the settings by what the starter has decided for this epoch. In the first
- * one a launched process has its place in its variables, too (`planned`), and the table was published before
- * it was started: if they differ, or the table is not there, the program has changed the variables to make a
- * job of its own, and they count. */
+/* Replaces rank, size and host of the settings by the starter's assignment for this epoch. In the first epoch
+ * the variables of a launched process name its place as well (`planned`), and the table was published before
+ * the process was started: if they differ, or there is no table, the program has changed the variables to
+ * make a job of its own, so the variables count. */
 static hvd_code look_up_assignment(struct hvd_context *context, bool planned, int64_t deadline,
                                    hvd_status *status)
 {
@@ -169,7 +169,7 @@ static hvd_code look_up_assignment(struct hvd_context *context, bool planned, in
                             : HVD_OK;
 }
 
-/* Before MPI is opened. */
+/* Called before MPI is opened. */
 static hvd_code check_encryption(const struct settings *settings, hvd_status *status)
 {
     if (!settings->encryption || !mpi_is_chosen(settings))
@@ -194,7 +194,7 @@ static hvd_code check_cpu_operations(const struct settings *settings, hvd_status
 
 /* ---- which rank this is ------------------------------------------------------------------------------ */
 
-/* What has started this process says which rank it is, unless the program does. */
+/* The starter of this process says which rank it is, unless the program does. */
 static hvd_code ask_starter(struct hvd_context *context, const struct starter *starter, int64_t deadline,
                             hvd_status *status)
 {
@@ -215,7 +215,7 @@ static bool is_planned(const struct settings *settings, const struct starter *st
     return *settings->slot && starter->launched && settings->epoch == 0;
 }
 
-/* Holds the rank that the environment gives to this process, so that no child which inherits it joins. */
+/* Claims the rank that the environment gives to this process, so that no child which inherits it joins. */
 static hvd_code read_starter(struct hvd_context *context, struct starter *starter, hvd_status *status)
 {
     struct settings *settings = &context->settings;
@@ -225,7 +225,7 @@ static hvd_code read_starter(struct hvd_context *context, struct starter *starte
         return HVD_OK;
     if (!*settings->slot || setting_is_given(settings, setting_by_key("rank")))
         TRY(starter_read(starter, &variables_of_process, status));
-    /* A single rank needs nobody. */
+    /* A single rank needs no assignment. */
     if (is_planned(settings, starter) && settings->size == 1)
         TRY(settings_set(settings, setting_by_key("slot"), "", "a job of one rank", status));
     if (starter->name)
@@ -236,8 +236,8 @@ static hvd_code read_starter(struct hvd_context *context, struct starter *starte
     return code;
 }
 
-/* Who this rank is: by an MPI communicator that the program gives, or where nothing but MPI says it; by the
- * assignments of the epoch; by what has started the process. */
+/* Finds the rank of this process: from an MPI communicator if the program passes one, or if only MPI knows
+ * it; from the assignments of the epoch; from the starter of the process. */
 static hvd_code find_place(struct hvd_context *context, const void *mpi_comm, int64_t deadline,
                            hvd_status *status)
 {
@@ -257,7 +257,7 @@ static void warn_of_misspelt(void *owner, const char *name, const char *right)
     log_warning(0, MISSPELT_TEXT, name, right);
 }
 
-/* Once in a job, and in a process: horovodrun, which names the job, has done it for its ranks. */
+/* Checks once in a job, and once in a process: horovodrun, which names the job, has done it for its ranks. */
 static void check_names(const struct settings *settings, bool launched)
 {
     static atomic_flag done = ATOMIC_FLAG_INIT;
@@ -267,12 +267,13 @@ static void check_names(const struct settings *settings, bool launched)
 
 /* ---- all of it ---------------------------------------------------------------------------------------- */
 
-/* In this order: HOROVOD_RANKS counts in ranks of the world, which have to make sense; rank, size and so the
- * need of a secret are then the subset's. */
+/* The order matters: HOROVOD_RANKS lists ranks of the world, which must be valid; afterwards rank and size,
+ * and so the need of a secret, are those of the subset. */
 hvd_code identity_find(hvd_context *context, const void *mpi_comm, int64_t deadline, hvd_status *status)
 {
     struct settings *settings = &context->settings;
-    bool launched = *settings->job != '\0'; /* MPI names the job, too, once the ranks have met */
+    bool launched =
+        *settings->job != '\0'; /* read first: MPI names the job as well, once the ranks have met */
     TRY(check_encryption(settings, status));
     TRY(find_place(context, mpi_comm, deadline, status));
     check_names(settings, launched);

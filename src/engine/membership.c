@@ -18,7 +18,7 @@ struct comm *membership_find(const struct hvd_context *context, int id)
 /* The handle of a removal ends once its communicator has closed. */
 static void remove_set(struct hvd_context *context, struct hvd_handle *handle)
 {
-    /* Where a broadcast has its root a removal has the id of the set. */
+    /* The root of a removal is the id of the set. */
     int id = handle->request.root;
     sets_remove(&context->sets, id);
     /* The thread that added the set may have handed its communicator over just now. */
@@ -55,7 +55,7 @@ void membership_adopt(struct hvd_context *context)
         context->world->next = context->world->next_running = comm;
         if (mesh_attach(comm->mesh, &fault))
             context_fault(context, &fault);
-        /* Too late for the leave_all of a shutdown. */
+        /* The set missed the leave_all of a shutdown. */
         if (context->leave_said || context->world->health)
             comm_leave(comm);
         comm = next;
@@ -80,7 +80,7 @@ void membership_reap(struct hvd_context *context)
     struct comm **place = &context->world->next_running;
     while (*place) {
         struct comm *comm = *place;
-        /* Closed, but SHUTDOWN_ACK may still wait on an edge to a child. */
+        /* A closed set may have an unsent SHUTDOWN_ACK for a child. */
         if (comm->remover && comm->closed && comm_is_flushed(comm)) {
             *place = comm->next_running;
             unlist(context, comm);

@@ -1,5 +1,5 @@
-/* membership.h - process sets come and go, as the decided requests of all ranks say (hvd_process_set_add and
- * _remove are in api.c). Under the progress lock. */
+/* membership.h - adds and removes process sets as the ranks have decided (hvd_process_set_add and _remove are
+ * in api.c). Under the progress lock. */
 #ifndef HVD_ENGINE_MEMBERSHIP_H
 #define HVD_ENGINE_MEMBERSHIP_H
 
@@ -7,19 +7,19 @@
 
 struct comm;
 
-/* The communicator of a process set; NULL: there is none. */
+/* Returns the communicator of a process set; NULL: there is none. */
 struct comm *membership_find(const struct hvd_context *context, int id);
 
-/* The batch of a request to add or remove a set: all ranks carry it out at the same place of their order. */
+/* Carries out a decided request to add or remove a set: all ranks do so at the same place of their order. */
 void membership_decided(struct hvd_context *context, struct hvd_handle *handle);
 
-/* Communicators that user threads have opened join the list. */
+/* Adds communicators that user threads have opened to the list. */
 void membership_adopt(struct hvd_context *context);
 
-/* Removed sets that have closed leave the list. */
+/* Takes removed sets that have closed off the list. */
 void membership_reap(struct hvd_context *context);
 
-/* All communicators, at the end of the context. */
+/* Closes all communicators, at the end of the context. */
 void membership_close(struct hvd_context *context);
 
 #endif

@@ -52,7 +52,7 @@ void observe_submitted(struct hvd_handle *handle)
     if (!observed(handle->context))
         return;
     struct event event = event_of(EVENT_SUBMITTED, handle);
-    /* When the user's thread submitted it, not when it was taken from the queue. */
+    /* The time at which the user's thread submitted it, not that at which it was taken from the queue. */
     event.time = handle->submitted;
     handle->observed = true;
     timeline_notice(handle->context->timeline, &event);
@@ -87,7 +87,7 @@ void observe_deciding(const struct comm *comm)
                                        .rank = comm->context->placement.rank});
 }
 
-/* Of the connections to all other members. */
+/* Returns the transport of the connections to all other members. */
 static const char *transport_of(const struct comm *comm)
 {
     const char *name = "local";

@@ -10,7 +10,7 @@
 struct comm;
 struct running_batch;
 
-/* Before any thread makes progress, and when none does any more. */
+/* Called before any thread makes progress, and after the last one has ended. */
 hvd_code observe_open(struct hvd_context *context, hvd_status *status);
 void observe_close(struct hvd_context *context); /* safe on a zeroed context */
 
@@ -20,15 +20,15 @@ static inline bool observed(const struct hvd_context *context)
 }
 
 void observe_submitted(struct hvd_handle *handle);
-/* Rank `rank` of the communicator's set. */
+/* `rank` is a rank of the communicator's set. */
 void observe_ready(const struct comm *comm, const char *name, const struct signature_summary *what, int rank);
 void observe_deciding(const struct comm *comm);
 void observe_dispatched(const struct running_batch *running);
-/* Its data came with decision `sequence`. */
+/* Its data were in decision `sequence`. */
 void observe_eager(const struct comm *comm, const struct hvd_handle *handle, uint64_t sequence,
                    uint64_t bytes);
 void observe_phase(const struct collective *collective, int phase);
-/* Before the handle is seen to be done. */
+/* Called before any thread can see that the handle is done. */
 void observe_finished(const struct hvd_handle *handle, const hvd_status *status);
 
 #endif

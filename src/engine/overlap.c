@@ -1,5 +1,6 @@
-/* overlap.c - see overlap.h. Nodes are ordered by where they start, and by their own address among equals;
- * each knows how far its subtree reaches, so that a search passes by what ends before it. */
+/* overlap.c - a treap of the address ranges of operations in flight. Nodes are ordered by the start of their
+ * range, and by their own address among equals; each has the largest end in its subtree, so that a search
+ * skips subtrees that end before it. Under the progress lock. */
 #include "engine/overlap.h"
 
 #include "base/types.h"
@@ -98,7 +99,7 @@ static bool holds_back(const struct touched *other, const struct touched *touche
     return other->place < touched->place && (other->held || other->process_set != touched->process_set);
 }
 
-/* The first range that overlaps this one, of an operation so related to this one's. */
+/* Returns the first range that overlaps this one and whose operation is related to this one's. */
 static const struct memory_range *find(const struct memory_range *tree, const struct memory_range *range,
                                        relation related)
 {
@@ -111,7 +112,7 @@ static const struct memory_range *find(const struct memory_range *tree, const st
     return overlap && related(tree->touched, range->touched) ? tree : find(tree->right, range, related);
 }
 
-/* ---- what operations touch ---------------------------------------------------------------------------- */
+/* ---- memory of operations ----------------------------------------------------------------------------- */
 
 static bool is_in_place(const hvd_request *request)
 {
@@ -194,7 +195,7 @@ static void extent_join(struct extent *extent, const struct extent *more)
     bounds_join(&extent->written, more->written);
 }
 
-/* False: they may overlap. */
+/* Returns false if they may overlap. */
 static bool extents_apart(const struct extent *a, const struct extent *b)
 {
     return !bounds_meet(a->read, b->written) && !bounds_meet(a->written, b->read) &&
@@ -203,7 +204,7 @@ static bool extents_apart(const struct extent *a, const struct extent *b)
 
 /* ---- operations --------------------------------------------------------------------------------------- */
 
-/* False: it may overlap what is in flight. */
+/* Returns false if it may overlap an operation in flight. */
 static bool enter_extent(struct overlaps *overlaps, const hvd_request *request)
 {
     if (!overlaps->extent.read.end && !overlaps->extent.written.end)

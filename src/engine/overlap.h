@@ -1,7 +1,7 @@
 /* overlap.h - the memory that this rank's operations read and write from the moment they are taken until they
- * end. Two of them overlap where one writes what the other one reads or writes: they have to run one after
- * the other. Addresses that only rise, or only fall, are outside the bounds of all before: a comparison. Else
- * a treap of address ranges: a few steps for each tensor. Under the progress lock. */
+ * end. Two of them overlap if one writes memory that the other one reads or writes: they must run one after
+ * the other. While addresses only rise, or only fall, comparing them with the bounds of all earlier ones
+ * suffices; otherwise a treap of address ranges takes a few steps per tensor. Under the progress lock. */
 #ifndef HVD_ENGINE_OVERLAP_H
 #define HVD_ENGINE_OVERLAP_H
 
@@ -12,21 +12,21 @@
 
 enum { ALL_RANGES, WRITTEN_RANGES, RANGE_KINDS };
 
-/* What one tensor touches: a node of the treap. */
+/* The memory of one tensor: a node of the treap. */
 struct memory_range {
     uintptr_t start, end;
     uintptr_t reach[RANGE_KINDS]; /* the largest end in the subtree */
     struct memory_range *left, *right;
     const struct touched *touched;
-    uint32_t weight; /* no node has more than its parent */
+    uint32_t weight; /* at most that of the parent node */
     bool written;
 };
 
 struct bounds {
-    uintptr_t start, end; /* end 0: of nothing */
+    uintptr_t start, end; /* end 0: empty */
 };
 
-/* Where the memory of some tensors lies, at most. */
+/* Bounds of the memory of some tensors. */
 struct extent {
     struct bounds read, written;
 };
@@ -34,39 +34,41 @@ struct extent {
 struct overlaps {
     struct memory_range *root;
     struct touched *apart; /* operations that overlap no other one, the newest first: not in the treap */
-    struct extent extent;  /* of all in flight; not kept for the only one */
+    struct extent extent;  /* of all operations in flight; not kept while there is only one */
     uint64_t entered;      /* operations so far */
     uint32_t weight;       /* of the last range */
 };
 
-/* What one operation touches. */
+/* The memory of one operation. */
 struct touched {
     struct memory_range *ranges; /* the owner's, room for one per input and output */
-    int count;                   /* of those in the treap */
+    int count;                   /* of ranges in the treap */
     const hvd_request *request;
-    uint64_t place; /* among all that entered */
+    uint64_t place; /* in the order in which operations entered */
     int process_set;
     bool held; /* named, but not yet given to the coordinator: see progress.c */
     void *owner;
-    struct touched *previous, *next; /* in `apart` */
-    bool apart;
+    struct touched *previous, *next; /* in the list `apart` */
+    bool apart;                      /* it is in that list */
 };
 
-/* True: addresses only rise or fall, so it overlaps none that was added before; false: it may. */
+/* Returns true if addresses only rise or fall, so that the tensor overlaps none that was added before; false:
+ * it may overlap one. */
 bool extent_add(struct extent *extent, const hvd_tensor *tensor, bool written);
 
 void overlaps_init(struct overlaps *overlaps);
 
-/* From here on it counts. The request and `touched`, of which `ranges` is set, stay put until it leaves. */
+/* The operation counts until it leaves; the request and `touched`, whose `ranges` the caller has set, must
+ * not move or be freed before. */
 void overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struct touched *touched,
                     void *owner);
 void overlaps_leave(struct overlaps *overlaps, struct touched *touched); /* fine if it never entered */
 
-/* Whether it overlaps any other one. */
+/* Returns true if it overlaps any other operation. */
 bool overlaps_any(const struct overlaps *overlaps, const struct touched *touched);
 
-/* The owner of one that entered before, overlaps it and has not the same coordinator to order the two: it is
- * of another process set, or held back itself. NULL: there is none. */
+/* Returns the owner of an earlier operation that overlaps it, and that no common coordinator orders before
+ * it: it is of another process set, or held back itself. NULL: there is none. */
 void *overlaps_before(const struct overlaps *overlaps, const struct touched *touched);
 
 #endif

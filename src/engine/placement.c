@@ -1,5 +1,5 @@
-/* placement.c - see placement.h. Two rounds of messages: a claim from each rank to rank 0, and one verdict,
- * which all read. */
+/* placement.c - agrees on the topology in two rounds of messages: a claim from each rank to rank 0, and one
+ * verdict, which all ranks read. In the thread that joins the job; encoding and decoding in any thread. */
 #include "engine/placement.h"
 
 #include "backend/mpi_library.h"
@@ -41,7 +41,7 @@ static hvd_code claim_make(struct claim *claim, const struct settings *settings,
                       TOPOLOGY_HOST_LIMIT - 1);
 }
 
-/* The release first: what comes after it may change with it. */
+/* The release is first: later fields may change with it. */
 void claim_encode(struct wire_writer *writer, const struct claim *claim)
 {
     wire_put_string(writer, claim->release);
@@ -117,8 +117,8 @@ static hvd_code report_missing(const struct exchange *exchange, const struct ran
                       exchange->settings->start_timeout_seconds, (long long)exchange->settings->rank);
 }
 
-/* Among the first ranks only, so that a thousand that time out don't fetch a million claims: rank 0 looks at
- * all. */
+/* Checks only the first ranks, so that a thousand ranks that time out do not fetch a million claims: rank 0
+ * checks all of them. */
 static hvd_code look_for_missing(const struct exchange *exchange, hvd_status *status)
 {
     struct rank_set missing = {0};
@@ -172,7 +172,7 @@ hvd_code claim_compare(const struct claim *first, const struct claim *other, int
     return HVD_OK;
 }
 
-/* After the time is over the rest is only looked at, to name all that are missing. */
+/* After the deadline it does not wait for the remaining claims, and only finds out which are missing. */
 static hvd_code collect(const struct exchange *exchange, struct claim *claims, hvd_status *status)
 {
     struct rank_set missing = {0};
@@ -208,7 +208,7 @@ static hvd_code make_table(struct claim *claims, int size, struct topology *topo
     return code;
 }
 
-/* Local and cross numbers that were given must agree with the table. */
+/* Local and cross ranks and sizes in the environment must agree with the table. */
 static hvd_code check_numbers(const struct topology *topology, const struct claim *claims, hvd_status *status)
 {
     for (int rank = 0; rank < topology->size; rank++) {
@@ -252,7 +252,7 @@ static hvd_code decide(const struct exchange *exchange, const struct claim *own,
 
 #define VERDICT_KEY "topology"
 
-/* A code and a text, or the table as runs of ranks on one host. */
+/* The verdict is a code and a text, or the table as runs of ranks on one host. */
 void verdict_encode(struct wire_writer *writer, const struct topology *topology, const hvd_status *problem)
 {
     wire_put_u8(writer, (uint8_t)problem->code);
@@ -338,7 +338,7 @@ static hvd_code lead(const struct exchange *exchange, const struct claim *own, s
         problem.code = HVD_OK;
         return verdict_publish(exchange, topology, &problem, status);
     }
-    /* The others see an interrupted rank by its absence. */
+    /* The other ranks notice an interrupted rank by its absence. */
     if (code != HVD_INTERRUPTED)
         verdict_publish(exchange, topology, &problem, &unused);
     return status_copy(status, &problem);

@@ -1,5 +1,5 @@
-/* progress.c - one turn: hand submissions over, let every communicator act, end what failed, suspend what is
- * idle. Under the progress lock. */
+/* progress.c - one turn: hands submissions over, lets every communicator act, ends failed ones, suspends idle
+ * ones. Under the progress lock. */
 #include "engine/progress.h"
 
 #include "base/clock.h"
@@ -14,24 +14,25 @@
 
 #include <assert.h>
 
-/* Looking at the kernel costs a system call; shared memory needs none. */
+/* Polling the kernel costs a system call; shared memory needs none. */
 #define TURNS_PER_POLL 16
 
-/* A process set that is used again and again need not be resumed for each operation. */
+/* A process set is suspended after this many idle turns, so that one in constant use is not resumed for each
+ * operation. */
 #define IDLE_TURNS 1000
 
-/* For an operation each second a process set need not return its memory and get it again. */
+/* A process set with an operation each second keeps its memory. */
 #define SHRINK_TIME (2 * CLOCK_SECOND)
 
 /* ---- submissions ----------------------------------------------------------------------------------- */
 
-/* What has to come first: an earlier request of another set, or one that waits itself, on the same memory; or
- * an earlier one of the same name, which is another operation. NULL: there is none. */
+/* Returns an earlier operation that must end first, or NULL: one of another set, or one that is held back
+ * itself, on the same memory; or one of the same name, which is another operation. */
 static struct hvd_handle *find_before(const struct hvd_context *context, const struct comm *comm,
                                       const struct hvd_handle *handle)
 {
     struct hvd_handle *before = NULL;
-    if (context->world->next || context->world->held) /* else there is no other set */
+    if (context->world->next || context->world->held) /* otherwise there is no other set */
         before = overlaps_before(&context->overlaps, &handle->touched);
     if (before || !comm || !handle->request.name)
         return before;
@@ -39,10 +40,11 @@ static struct hvd_handle *find_before(const struct hvd_context *context, const s
     return named ? named->owner : NULL;
 }
 
-/* To its communicator, whose coordinator orders it among those of the set that use the same memory. Between
- * two sets, whose orders are independent, there is only the order of submission: it waits here for the end of
- * those of other sets, behind those of its own that do. Of two operations under one name the later one waits
- * until the earlier one is decided. A join waits for what this rank requested before. */
+/* Hands the operation to its communicator, whose coordinator orders it among those of the set on the same
+ * memory. Two sets have independent orders, so between them the order of submission counts: the operation is
+ * held back here until those of other sets have ended, after those of its own set that are held back. Of two
+ * operations of one name the later one waits until the earlier one is decided. A join waits for all earlier
+ * requests of this rank. */
 static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
 {
     struct comm *comm = membership_find(context, handle->request.process_set);
@@ -53,7 +55,7 @@ static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
         handle_finish(handle, &removed);
     } else if (handle->request.operation == HVD_REMOVE_PROCESS_SET &&
                handle->request.root >= HVD_OPENED_SETS) {
-        membership_decided(context, handle); /* by this rank alone */
+        membership_decided(context, handle); /* this rank decides alone */
     } else if (before) {
         comm_hold(comm, handle);
         handle->next = before->held_back;
@@ -62,7 +64,7 @@ static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
         handle->next = context->joins;
         context->joins = handle;
     } else {
-        handle_let_go(handle); /* they are in order now, or find another one to wait for */
+        handle_let_go(handle); /* the coordinator orders them now, or they wait for another one */
         comm_take(comm, handle);
     }
 }
@@ -102,7 +104,7 @@ static bool take_submissions(struct hvd_context *context)
     if (atomic_load_explicit(&context->queue, memory_order_relaxed))
         newest = atomic_exchange(&context->queue, NULL);
     if (atomic_load_explicit(&context->added, memory_order_acquire))
-        membership_adopt(context); /* afterwards: a set is added before anything is submitted to it */
+        membership_adopt(context); /* after the queue is taken: a set is added before requests to it */
     struct hvd_handle *oldest = handle_reverse(newest);
     while (oldest) {
         struct hvd_handle *next = oldest->next;
@@ -146,9 +148,8 @@ void progress_end(struct hvd_context *context, const hvd_status *cause)
     set_closed(context);
 }
 
-/* A communicator's own end, whatever the cause: after a close the batches that were decided go on,
- * after a failure nothing does, in any communicator. A failure may follow a close; what users see is the
- * first cause. */
+/* Acts once on each change of a coordinator's health: after a close, decided batches continue; after a
+ * failure no communicator continues. A failure may follow a close; users see the first cause. */
 static void check_health(struct comm *comm)
 {
     hvd_code code = coordinator_health(comm->coordinator, NULL);
@@ -166,7 +167,7 @@ static void check_health(struct comm *comm)
     }
 }
 
-/* Batches that add or remove process sets: all ranks carry them out at the same place of their order. */
+/* Carries out batches that add or remove process sets: all ranks do so at the same place of their order. */
 static void carry_out_decided(struct hvd_context *context)
 {
     struct hvd_handle *oldest = handle_reverse(context->decided);
@@ -192,7 +193,7 @@ static void check_losses(struct comm *comm)
     hvd_status cause;
     int peer;
     while ((peer = mesh_next_lost(comm->mesh, &cause)) >= 0) {
-        /* What the peer, or others, sent before the end comes first: SHUTDOWN_ACK, or the true cause. */
+        /* Messages that were sent before the loss are read first: SHUTDOWN_ACK, or the true cause. */
         advance(comm, 0);
         if (!heartbeat_attribute_loss(comm, peer))
             comm_abort(comm, peer, &cause);
@@ -223,7 +224,7 @@ static void shrink_later(struct comm *comm)
     *place = comm;
 }
 
-/* One that was resumed meanwhile comes back when it is suspended. */
+/* A set that was resumed in between is listed again when it is next suspended. */
 static void shrink_idle(struct hvd_context *context)
 {
     struct comm *comm;
@@ -262,7 +263,7 @@ static bool turn(struct hvd_context *context, int64_t now)
 {
     bool moved = take_submissions(context);
     if (atomic_load_explicit(&context->returned, memory_order_relaxed))
-        moved |= atomic_exchange(&context->returned, false); /* before the back ends' turn, which finds it */
+        moved |= atomic_exchange(&context->returned, false); /* the back ends find the collective below */
     bool poll = context->drive.turns++ % TURNS_PER_POLL == 0;
     announce_leaving(context);
     if (poll) {

@@ -6,20 +6,21 @@
 
 #include <stdbool.h>
 
-/* Takes what was submitted and what arrived, decides, moves bytes, finishes. True when anything happened.
- * `now`: the clock as read since a turn in which something happened; 0: it is read if it is needed. */
+/* Takes submissions and received messages, decides, moves bytes, finishes operations. Returns true if
+ * anything moved. `now`: the clock as read since the last turn in which anything moved; 0: it is read if
+ * needed. */
 bool progress(struct hvd_context *context, int64_t now);
 
-/* Takes again what was held back for operations that have ended. */
+/* Hands over again the operations that were held back for operations that have ended. */
 void progress_resume(struct hvd_context *context);
 
-/* Ends everything in all communicators, and refuses what is submitted from now on. */
+/* Ends all operations in all communicators, and refuses later submissions. */
 void progress_end(struct hvd_context *context, const hvd_status *cause);
 
-/* Suspends process sets that have been idle for so many turns. */
+/* Suspends process sets that have been idle for at least this many turns. */
 void progress_suspend(struct hvd_context *context, unsigned turns);
 
-/* The nearest time at which a turn is needed though nothing arrives. */
+/* Returns the earliest time at which a turn is needed even if nothing arrives. */
 int64_t progress_deadline(const struct hvd_context *context);
 
 #endif

@@ -37,7 +37,7 @@ int ranks_find(const int *ranks, int size, int rank_of_job)
     return found ? (int)(found - ranks) : -1;
 }
 
-/* Under the lock; NULL when there is none. */
+/* Called under the lock; returns NULL if there is no such set. */
 static struct process_set *find(const struct sets *sets, int id)
 {
     for (int i = 0; i < sets->count; i++) {
@@ -47,7 +47,7 @@ static struct process_set *find(const struct sets *sets, int id)
     return NULL;
 }
 
-/* Room for one more at its place, for ids ascend; NULL when memory is out. */
+/* Makes room for one more set; ids are ascending. NULL: out of memory. */
 static struct process_set *make_room(struct sets *sets, int id)
 {
     if (sets->count == sets->capacity) {

@@ -1,5 +1,5 @@
-/* sets.h - the process sets of a job, as user threads see them: ids and members. Any thread. Set 0, all
- * ranks, is not in the table. */
+/* sets.h - the process sets of a job, as user threads see them: ids and members. Set 0, which has all ranks,
+ * is not in the table. Any thread. */
 #ifndef HVD_ENGINE_SETS_H
 #define HVD_ENGINE_SETS_H
 
@@ -9,7 +9,7 @@
 
 struct process_set {
     int id;
-    int rank; /* of this rank in the set, -1: not a member */
+    int rank; /* this rank's number in the set; -1: not a member */
     int size;
     int *ranks; /* of the job, ascending */
 };
@@ -25,18 +25,19 @@ void sets_fini(struct sets *sets);
 
 /* Copies the ranks, which are ascending. */
 hvd_code sets_add(struct sets *sets, int id, const int *ranks, int size, int rank_of_job, hvd_status *status);
-void sets_remove(struct sets *sets, int id); /* one that is not there is fine */
+void sets_remove(struct sets *sets, int id); /* fine if there is no such set */
 
-/* Size of the set and this rank's place in it; *root, if not negative, becomes a rank of the set. Errors: no
- * such set, this rank or the root is not a member. */
+/* Finds the size of the set; *root, if not negative, becomes a rank of the set. Returns HVD_INVALID_ARGUMENT
+ * if there is no such set, or this rank or the root is not a member. */
 hvd_code sets_resolve(struct sets *sets, int id, int rank_of_job, int *root, int *size, hvd_status *status);
 
-int sets_ids(struct sets *sets, int32_t *ids, int capacity);             /* how many there are */
-int sets_ranks(struct sets *sets, int id, int32_t *ranks, int capacity); /* how many there are, -1: no set */
+int sets_ids(struct sets *sets, int32_t *ids, int capacity); /* returns the number of sets */
+int sets_ranks(struct sets *sets, int id, int32_t *ranks,
+               int capacity); /* returns the size; -1: no such set */
 
 void ranks_sort(int *ranks, int count);
 
-/* The place of a rank of the job among `size` ascending ones, or -1. */
+/* Returns the index of a rank of the job among `size` ascending ones, or -1. */
 int ranks_find(const int *ranks, int size, int rank_of_job);
 
 #endif

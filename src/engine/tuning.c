@@ -1,5 +1,5 @@
-/* tuning.c - feeds the tuner with batches, and puts its values into force. Under the progress lock, but for
- * open and close. */
+/* tuning.c - feeds the tuner with batches, and applies its values. Under the progress lock, except open and
+ * close. */
 #include "engine/tuning.h"
 
 #include "base/clock.h"
@@ -20,13 +20,12 @@
 struct tuning {
     struct tuner tuner;
     struct sample sample;
-    FILE *log; /* NULL: not wanted */
+    FILE *log; /* NULL: no log */
     bool changed;
 };
 
-/* Each row goes to the file at once, for a user who watches it; without the decimal comma of the program's
- * locale.
- */
+/* Each row is written at once, for a user who watches the file, and without the decimal comma of the
+ * program's locale. */
 static void write_row(void *owner, enum tuner_stage stage, const struct values *values, double score)
 {
     FILE *log = ((struct tuning *)owner)->log;
@@ -102,7 +101,7 @@ void tuning_close(struct hvd_context *context)
     if (tuning->tuner.stage != TUNER_DONE && tuning->tuner.trial_count) /* the job was too short */
         write_row(tuning, TUNER_DONE, &best->values, best->score);
     struct held_signals held = signals_hold();
-    /* Not ||: the file is closed in any case. */
+    /* The operator is not ||, since the file must be closed in any case. */
     if (tuning->log && (ferror(tuning->log) | fclose(tuning->log)))
         log_warning(context->placement.rank, "the autotune log %s is not whole: is the disk full?",
                     context->settings.autotune_log);
@@ -112,7 +111,7 @@ void tuning_close(struct hvd_context *context)
     context->tuning = NULL;
 }
 
-/* Requests without a name are numbered: they never come again. */
+/* Requests without a name are not counted: their numbers never repeat. */
 static void note_tensors(struct sample *sample, const struct running_batch *running)
 {
     for (int i = 0; i < running->count && !running->follows; i++) {
@@ -126,8 +125,8 @@ void tuning_count(struct tuning *tuning, const struct running_batch *running)
     assert(context_is_held(running->comm->context));
     struct sample *sample = &tuning->sample;
     note_tensors(sample, running);
-    /* One of these tensors has come once more than the sample has steps, so this batch is the first of the
-     * next one. */
+    /* One of these tensors has occurred once more than the sample has steps, so this batch is the first of
+     * the next sample. */
     if (sample_is_over(sample)) {
         int64_t now = clock_now();
         bool changed = sample->settled && tuner_take(&tuning->tuner, sample_score(sample, now));

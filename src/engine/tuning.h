@@ -1,5 +1,5 @@
-/* tuning.h - autotuning at work: the root of the first process set measures its batches, tries values, and
- * uses them for what it decides, so that all ranks follow without a message. Under the progress lock, but for
+/* tuning.h - autotuning of a running job: the root of process set 0 measures its batches, tries values, and
+ * uses them in its decisions, so that all ranks follow without a message. Under the progress lock, except
  * open and close. */
 #ifndef HVD_ENGINE_TUNING_H
 #define HVD_ENGINE_TUNING_H
@@ -10,14 +10,15 @@ struct comm;
 struct running_batch;
 struct tuning;
 
-/* When the settings enable it. Before any thread makes progress, and when none does any more. */
+/* Opens it if the settings enable it. Called before any thread makes progress, and after the last one has
+ * ended. */
 hvd_code tuning_open(struct hvd_context *context, hvd_status *status);
 void tuning_close(struct hvd_context *context); /* safe on a zeroed context */
 
-/* A batch starts. */
+/* Counts a batch that starts. */
 void tuning_count(struct tuning *tuning, const struct running_batch *running);
 
-/* Before the next decisions: values that have changed come into force; when it is over, `comm` forgets it. */
+/* Applies changed values before the next decisions; once autotuning has finished, closes it. */
 void tuning_apply(struct comm *comm);
 
 #endif

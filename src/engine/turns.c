@@ -1,4 +1,4 @@
-/* turns.c - a queue of process sets; see turns.h for what it orders. */
+/* turns.c - a queue of process sets, in a growing array. Under the progress lock. */
 #include "engine/turns.h"
 
 #include <stdlib.h>

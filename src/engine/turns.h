@@ -1,17 +1,17 @@
 /* turns.h - in which order this rank starts collectives that need one order over all process sets: those of
  * back ends with `one_order` (backend/backend.h).
  *
- * The one sequence that all ranks see is that of the decisions of set 0. A collective of set 0 has its turn
- * where it is decided. For each collective of another set the root of that set asks the root of set 0, which
- * decides a turn; every member of the set puts it into this queue, and ranks that are no members ignore it. A
- * collective whose turn has not come waits, and so does everything behind it in its set.
+ * The one sequence that all ranks see is that of the decisions of set 0. The decision of a collective of set
+ * 0 is its turn. For each collective of another set, the root of that set asks the root of set 0, which
+ * decides a turn; every member of the set puts it into this queue, and ranks that are not members ignore it.
+ * A collective without a turn waits, and so do all later ones of its set.
  *
- * Set 0 closes when a rank leaves, and gives no turn any more. What other sets have decided by then and has
- * no turn runs after all turns, set by set in the order of their ids: every set closes then, so the next one
- * need not wait forever (comm.c).
+ * Set 0 closes when a rank leaves, and then gives no more turns. Collectives that other sets have decided by
+ * then and that have no turn run after all turns, set by set in the order of their ids: every set closes
+ * then, so the next one does not wait forever (comm.c).
  *
  * There is no deadlock: the members of two sets start the collectives of both in one order, since each rank
- * has the same sequence, and the first collective of the sequence that has not started waits for nothing but
+ * has the same sequence, and the first collective of the sequence that has not started waits only for
  * decisions. Under the progress lock. */
 #ifndef HVD_ENGINE_TURNS_H
 #define HVD_ENGINE_TURNS_H
@@ -23,7 +23,7 @@ struct turns {
     int first, count, capacity;
 };
 
-/* Adds a turn at the end. False: out of memory. */
+/* Adds a turn at the end. Returns false if memory is out. */
 bool turns_add(struct turns *turns, int set);
 
 /* Returns true if the set has the first turn. */

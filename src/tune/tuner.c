@@ -1,4 +1,4 @@
-/* tuner.c - see tuner.h. */
+/* tuner.c - parameters and their levels, the score of a sample, and the search. One thread at a time. */
 #include "tune/tuner.h"
 
 #include "base/status.h"
@@ -105,7 +105,7 @@ void sample_begin(struct sample *sample, bool settled, int64_t now)
     *sample = (struct sample){.steps = sample->steps, .settled = settled, .since = now};
 }
 
-/* A tensor for which there is no memory does not count; others do. */
+/* If memory is out the tensor is not counted; other tensors are. */
 void sample_count(struct sample *sample, const char *name)
 {
     size_t length = strlen(name);
@@ -135,8 +135,8 @@ double sample_score(const struct sample *sample, int64_t now)
     return sample->bytes * 1000 / (double)(now - sample->since);
 }
 
-#define CLEARLY  1.02 /* times as many bytes: less is noise */
-#define HALVINGS 3    /* of the steps, which are one level then */
+#define CLEARLY  1.02 /* a smaller ratio of scores is noise */
+#define HALVINGS 3    /* after this many halvings a step is one level */
 
 const char *const tuner_stage_names[] = {"warmup", "search", "compare", "best"};
 
@@ -151,7 +151,7 @@ static bool equal(const struct values *a, const struct values *b)
     return true;
 }
 
-/* The defaults, where there is a choice. */
+/* Returns the defaults of the chosen parameters, and the given values of the others. */
 static struct values defaults_of(const struct tuner *tuner)
 {
     struct values values = tuner->values;
@@ -189,7 +189,7 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts them. */
+/* Sorts the scores. */
 static double median(double *scores, int count)
 {
     qsort(scores, (size_t)count, sizeof *scores, compare_doubles);
@@ -222,7 +222,8 @@ static void begin_comparison(struct tuner *tuner)
     tuner->values = tuner->attempts[0];
 }
 
-/* Beside the defaults in the same round. Equal values win all rounds but one in 2 % of all cases. */
+/* Returns the median ratio to the defaults in the same round; 0 unless it wins all rounds except one at most,
+ * which equal values do in 2 % of all cases. */
 static double advantage(const struct tuner *tuner, int attempt)
 {
     double ratios[TUNER_ROUNDS];
@@ -272,14 +273,14 @@ static bool was_tried(const struct tuner *tuner, const struct values *values)
     return false;
 }
 
-/* A third of the range at first. */
+/* A step is at first a third of the range. */
 static int step_of(const struct tuner *tuner, int parameter)
 {
     int step = parameter_table[parameter].levels / 3 >> tuner->halvings;
     return step > 1 ? step : 1;
 }
 
-/* The best values, one step along the axis; false when that leads nowhere new. */
+/* Changes the best values by one step along the axis; returns false if the result is not new. */
 static bool step_along(const struct tuner *tuner, struct values *values)
 {
     int parameter = tuner->axis / 2;
@@ -301,7 +302,7 @@ static void next_axis(struct tuner *tuner)
     }
 }
 
-/* False when no single step leads anywhere new. */
+/* Finds the next values to try; returns false if no single step leads to new values. */
 static bool propose(struct tuner *tuner)
 {
     if (tuner->trial_count == 1 && !equal(&tuner->best.values, &tuner->attempts[0])) {
@@ -332,7 +333,8 @@ static void end_trial(struct tuner *tuner, const struct trial *trial, bool bette
         tuner->values = tuner->tried;
 }
 
-/* Tried, best, best, tried, and so on: what drifts counts for both, and half of the changes are saved. */
+/* The order is tried, best, best, tried, and so on: a drift affects both equally, and it takes half as many
+ * changes. */
 static void take_paired(struct tuner *tuner, double score)
 {
     bool is_tried = (tuner->turn + 1) / 2 % 2 == 0;
@@ -355,7 +357,7 @@ bool tuner_take(struct tuner *tuner, double score)
     if (tuner->stage == TUNER_DONE)
         return false;
     if (!isfinite(score) || score < 0)
-        score = 0; /* the clock stood still, say */
+        score = 0; /* for example, the clock did not advance */
     if (tuner->stage == TUNER_COMPARE) {
         take_compared(tuner, score);
     } else if (tuner->trial_count) {

@@ -1,6 +1,7 @@
-/* timeline.c - see timeline.h. The thread that makes progress appends records to a bounded queue; the writer
- * thread swaps the queue for an empty one, turns the records into text and appends it to the file, at most
- * every INTERVAL: only those last few milliseconds are lost if the job is killed. */
+/* timeline.c - the queue of records and the thread that writes them. The thread that makes progress appends
+ * records to a bounded queue; the writer thread swaps the queue for an empty one, turns the records into text
+ * and appends it to the file, at most every INTERVAL: only these last milliseconds are lost if the job is
+ * killed. */
 #include "watch/timeline.h"
 
 #include "base/clock.h"
@@ -21,7 +22,7 @@
 
 struct timeline {
     int rank;
-    atomic_uint recording; /* 0: nothing; else the number of the present recording */
+    atomic_uint recording; /* number of the present recording; 0: nothing is recorded */
     atomic_bool marks_cycles;
 
     pthread_mutex_t queue_lock; /* never held for longer than a copy of one record */
@@ -30,17 +31,17 @@ struct timeline {
     size_t queued; /* bytes */
     uint64_t dropped;
     bool sleeps; /* the writer waits for a first record */
-    bool ending; /* the writer has to empty the queue, and end */
+    bool ending; /* the writer must empty the queue, and end */
 
-    pthread_mutex_t lock; /* of starting and stopping; taken before queue_lock */
+    pthread_mutex_t lock; /* held while starting and stopping; taken before queue_lock */
     unsigned recordings;
-    bool running; /* the writer thread, and the rest below */
+    bool running; /* the writer thread runs, and the members below are valid */
     pthread_t thread;
-    char *taken; /* by the writer; swapped with `queue` */
+    char *taken; /* the writer's; swapped with `queue` */
     struct trace_file file;
     struct trace trace;
     char *path;
-    int error; /* of the file; the writer's */
+    int error; /* errno of writing the file; the writer's */
 };
 
 hvd_code timeline_create(int rank, struct timeline **timeline, hvd_status *status)
@@ -82,7 +83,7 @@ void timeline_destroy(struct timeline *timeline)
 
 /* ---- recording --------------------------------------------------------------------------------------- */
 
-/* "[2, 3]"; a group's as "[2, 3], [4]", cut when it gets long. */
+/* Writes "[2, 3]", or for a group "[2, 3], [4]", which is cut if it is long. */
 static size_t shapes_text(const hvd_request *request, char *text, size_t capacity)
 {
     size_t used = 0;
@@ -104,7 +105,7 @@ static size_t shapes_text(const hvd_request *request, char *text, size_t capacit
     return used;
 }
 
-/* The detail of an end, and the type of its record. */
+/* Writes the detail of a finished operation, and returns the type for its record. */
 static int detail_of(const struct event *event, char *detail, size_t *length)
 {
     const hvd_request *request = event->request;
@@ -126,7 +127,7 @@ static size_t bytes_of(const struct record *record)
     return (bytes + grain - 1) / grain * grain;
 }
 
-/* The queue lock is held; false when there is no room. */
+/* Called with the queue lock held; returns false if there is no room. */
 static bool enqueue(struct timeline *timeline, const struct record *record, const char *name,
                     const char *detail)
 {
@@ -200,7 +201,7 @@ static void write_records(struct timeline *timeline, size_t bytes)
 {
     for (size_t at = 0; at < bytes;) {
         const struct record *record = (const struct record *)(const void *)(timeline->taken + at);
-        /* The last ones of an earlier recording may have come after its end. */
+        /* The last records of an earlier recording may have been queued after its end. */
         if (record->recording == timeline->recordings && !timeline->error)
             trace_add(&timeline->trace, record);
         at += bytes_of(record);
@@ -210,7 +211,7 @@ static void write_records(struct timeline *timeline, size_t bytes)
     append(timeline);
 }
 
-/* Until a first record, or the end. */
+/* Waits for a first record, or the end. */
 static void await_records(struct timeline *timeline)
 {
     while (!timeline->queued && !timeline->ending) {
@@ -220,7 +221,7 @@ static void await_records(struct timeline *timeline)
     timeline->sleeps = false;
 }
 
-/* Until INTERVAL has passed, the queue is half full, or the end. */
+/* Waits until INTERVAL has passed, the queue is half full, or the end. */
 static void await_interval(struct timeline *timeline)
 {
     int64_t deadline = clock_now() + INTERVAL;
@@ -277,7 +278,7 @@ static void stop(struct timeline *timeline)
     timeline->running = false;
 }
 
-/* File, trace and writer of a new recording; undone on a failure. */
+/* Opens file, trace and writer of a new recording; leaves none of them open if it fails. */
 static hvd_code open_recording(struct timeline *timeline, const char *path, hvd_status *status)
 {
     struct wire_writer head = {0};

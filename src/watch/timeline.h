@@ -1,7 +1,7 @@
 /* timeline.h - the events of a request on its way through the engine, and the timeline, which writes them as
- * a Chrome trace (docs/timeline.md): through a bounded queue to a thread of its own, which sleeps while there
- * are none. The engine emits events in order, with the progress lock held; an observer must neither block nor
- * call back. */
+ * a Chrome trace (docs/timeline.md). A bounded queue passes them to a thread of its own, which sleeps while
+ * there are none. The engine emits events in order, with the progress lock held; timeline_notice must neither
+ * block nor call back. Starting and stopping: any thread. */
 #ifndef HVD_WATCH_TIMELINE_H
 #define HVD_WATCH_TIMELINE_H
 
@@ -12,15 +12,15 @@
 enum event_kind {
     EVENT_SUBMITTED,  /* by this rank */
     EVENT_READY,      /* submitted by `rank`; only at the root of the process set's coordinator */
-    EVENT_DECIDING,   /* there as well: the next batches are about to be composed; of no request */
-    EVENT_DISPATCHED, /* submitted by all ranks: it is part of `batch`, behind the batches before it */
-    EVENT_PHASE,      /* phase `phase` of the batch's algorithm begins to move data; the one before is over */
-    EVENT_FINISHED    /* its handle is done, with `status` */
+    EVENT_DECIDING,   /* also only there: the next batches are about to be composed; has no request */
+    EVENT_DISPATCHED, /* submitted by all ranks: it is part of `batch`, and queued after earlier batches */
+    EVENT_PHASE, /* phase `phase` of the batch's algorithm starts to move data; the previous one has ended */
+    EVENT_FINISHED /* its handle is done, with `status` */
 };
 
 struct event_batch {
     uint64_t number;                   /* of the decision, in its process set */
-    int requests;                      /* that run as one */
+    int requests;                      /* number of requests that run as one */
     uint64_t bytes;                    /* of this rank's inputs */
     const char *algorithm, *transport; /* constants, e.g. "ring", "shm" */
 };
@@ -42,21 +42,21 @@ struct event {
 
 struct timeline;
 
-/* `rank` stands in messages. Nothing is recorded yet. */
+/* Makes a timeline that records no events yet. `rank` is for messages. */
 hvd_code timeline_create(int rank, struct timeline **timeline, hvd_status *status);
 
-/* Any thread. Records into this file from now on; what ran before is closed first. The text of an error names
- * the file. */
+/* Any thread. Records into this file from now on; closes an earlier recording first. The text of an error
+ * names the file. */
 hvd_code timeline_start(struct timeline *timeline, const char *path, bool mark_cycles, hvd_status *status);
 
-/* Any thread. When it returns, the file is complete with all events recorded before. Fine when nothing runs.
- */
+/* Any thread. When it returns, the file is complete with all events recorded before. Fine if there is no
+ * recording. */
 void timeline_stop(struct timeline *timeline);
 
 /* Called with the progress lock held. Copies the event; never waits for the file. */
 void timeline_notice(struct timeline *timeline, const struct event *event);
 
-/* Stops. No event may be recorded any more; NULL is fine. */
+/* Stops, and frees the timeline. No event may be recorded any longer; NULL is fine. */
 void timeline_destroy(struct timeline *timeline);
 
 #endif

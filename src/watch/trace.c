@@ -1,5 +1,5 @@
-/* trace.c - see trace.h. A tensor is negotiated, then its operation runs with one activity inside; whatever
- * does not follow that order closes first what is open. */
+/* trace.c - elements of the trace and its file. A tensor is negotiated, then its operation runs with one
+ * activity inside; a record out of that order first closes the open elements. One thread at a time. */
 #include "watch/trace.h"
 
 #include "base/settings.h"
@@ -34,8 +34,8 @@ void text_add(struct wire_writer *text, const char *format, ...)
     va_end(again);
 }
 
-/* Bytes of the well-formed UTF-8 character at the start, 0 when there is none: neither overlong forms, nor
- * surrogates, nor anything above U+10FFFF. */
+/* Returns the number of bytes of the well-formed UTF-8 character at the start, 0 if there is none: overlong
+ * forms, surrogates and numbers above U+10FFFF are not well-formed. */
 static size_t character_length(const unsigned char *bytes, size_t length)
 {
     size_t whole = *bytes < 0x80   ? 1
@@ -79,12 +79,12 @@ void text_add_escaped(struct wire_writer *text, const char *bytes, size_t length
 
 enum state { STATE_IDLE, STATE_NEGOTIATED, STATE_RUNS /* and an activity inside it */ };
 
-/* One tensor, a "process" of the trace. */
+/* One tensor is a "process" of the trace. */
 struct tensor {
     int pid;
     enum state state;
-    int64_t last;     /* time of its last element: none goes back */
-    const char *next; /* of the early ranks */
+    int64_t last;     /* time of its last element: later ones have no earlier time */
+    const char *next; /* the operation that the early ranks have submitted */
     int *early;       /* ranks that have submitted it again while it runs */
     int early_count, early_room;
     size_t key_length;
@@ -125,7 +125,7 @@ void trace_head(struct wire_writer *text)
              (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
 }
 
-/* `,{"ph":"B","ts":12.345`: to be continued. */
+/* Writes `,{"ph":"B","ts":12.345`; the caller writes the rest of the element. */
 static void put(struct trace *trace, char phase, int64_t time)
 {
     int64_t since = time > trace->start ? time - trace->start : 0;
@@ -176,7 +176,7 @@ static void name_tensor(struct trace *trace, const struct tensor *tensor, const 
              tensor->pid, tensor->pid);
 }
 
-/* NULL when memory is out. */
+/* Finds or adds the tensor of a record; returns NULL if memory is out. */
 static struct tensor *find_tensor(struct trace *trace, const struct record *record)
 {
     char key[sizeof record->process_set + 4096];
@@ -216,7 +216,7 @@ static void add_rank(struct trace *trace, struct tensor *tensor, int64_t time, c
     text_add(&trace->out, ",\"dur\":0,\"name\":\"%d\"}", rank);
 }
 
-/* A rank may be done with the operation, and start it again, before this one has ended it. */
+/* Keeps a rank that has ended the operation, and submitted it again, before this rank has ended it. */
 static void keep_early(struct tensor *tensor, const char *operation, int rank)
 {
     if (tensor->early_count == tensor->early_room) {
@@ -279,7 +279,7 @@ static void add_phase(struct trace *trace, struct tensor *tensor, const struct r
     add_batch_arguments(trace, &record->batch, record->phase);
 }
 
-/* Ends the operation, or a negotiation that came to nothing. */
+/* Ends the operation, or a negotiation that has failed. */
 static void end_with_detail(struct trace *trace, struct tensor *tensor, const struct record *record)
 {
     const char *key = record->dtype == RECORD_FAILED ? "error" : "shape";
@@ -345,8 +345,8 @@ void trace_finish(struct trace *trace, int64_t time, uint64_t dropped)
 
 static char closing[] = "\n]\n";
 
-/* Text and bracket in one call: a killed process leaves both or neither. A short write (full disk) is tried
- * again for its errno. */
+/* Writes text and bracket in one call: a killed process leaves both or neither. A short write (full disk) is
+ * retried to get its errno. */
 static int write_closed(const struct trace_file *file, const void *text, size_t length)
 {
     size_t whole = length + sizeof closing - 1, done = 0;
@@ -365,8 +365,8 @@ static int write_closed(const struct trace_file *file, const void *text, size_t 
     return error;
 }
 
-/* A short write left half of an element. The bytes up to here were on the disk before, so this needs no
- * room; should it fail nevertheless, there is nothing more to do. */
+/* Removes the half of an element that a short write has left. The bytes up to here were on the disk before,
+ * so this needs no room; if it fails nevertheless, the file keeps the half. */
 static void restore(const struct trace_file *file)
 {
     ssize_t written = pwrite(file->descriptor, closing, sizeof closing - 1, file->end);

@@ -11,63 +11,63 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* An event in the queue: a copy of what it pointed to. */
+/* An event in the queue, with copies of the data that it pointed to. */
 struct record {
     enum event_kind kind;
-    unsigned recording; /* which of the timeline's */
+    unsigned recording; /* the number of the timeline's recording */
     int64_t time;
     int process_set, rank, phase;
     const char *operation; /* a constant, e.g. "allreduce" */
     int dtype;             /* -1: no tensors */
-    bool unnamed;          /* this name never comes again */
+    bool unnamed;          /* the name is a number, which never occurs again */
     struct event_batch batch;
     uint32_t name_length, detail_length;
-    char texts[]; /* the name; then the detail: a shape, or with a failure its text */
+    char texts[]; /* the name; then the detail: a shape, or the text of a failure */
 };
 
-/* EVENT_FINISHED with a failure has this dtype, and the failure as its detail. */
+/* The record of an EVENT_FINISHED with a failure has this dtype, and the failure as its detail. */
 #define RECORD_FAILED (-2)
 
 struct trace {
     struct wire_writer out; /* elements not yet written, each with a comma in front */
     struct map tensors;
     int last_pid;
-    int64_t start; /* clock_now's, ts 0 */
+    int64_t start; /* clock_now's at ts 0 */
 };
 
 void trace_init(struct trace *trace, int64_t start);
 void trace_free(struct trace *trace);
 
-/* The first element of the file. */
+/* Writes the first element of the file. */
 void trace_head(struct wire_writer *text);
 
 void trace_add(struct trace *trace, const struct record *record);
 
-/* Ends what is open at this time, and adds the number of dropped records, if any were. */
+/* Ends open elements at this time, and adds the number of dropped records, if any were. */
 void trace_finish(struct trace *trace, int64_t time, uint64_t dropped);
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
 
 void text_add(struct wire_writer *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* As the inside of a JSON string: quotes, backslashes and control characters escaped; what is not UTF-8
- * becomes U+FFFD. */
+/* Appends bytes as the inside of a JSON string: quotes, backslashes and control characters are escaped; bytes
+ * that are not UTF-8 become U+FFFD. */
 void text_add_escaped(struct wire_writer *text, const char *bytes, size_t length);
 
 /* ---- the file ------------------------------------------------------------------------------------------ */
 
-/* The file holds a whole JSON array after every write: each one overwrites the closing bracket of the one
- * before. */
+/* The file has a whole JSON array after every write: each write overwrites the closing bracket of the
+ * previous one. */
 struct trace_file {
     int descriptor;
-    off_t end; /* where the closing bracket stands */
+    off_t end; /* offset of the closing bracket */
 };
 
 /* Makes the file, or empties it, and writes the first element. */
 hvd_code trace_file_open(struct trace_file *file, const char *path, const char *element, hvd_status *status);
 
 /* Appends `text`, which is elements that each have a comma in front. Returns 0, or the errno; then the file
- * is still what it was before. */
+ * is as before. */
 int trace_file_append(struct trace_file *file, const void *text, size_t length);
 
 void trace_file_close(struct trace_file *file);
