@@ -57,8 +57,7 @@ hvd_code backends_open(struct backends *backends, const struct backend *const *t
                                   .turns = opening->turns,
                                   .rows = calloc((size_t)count, sizeof(struct backend_row))};
     if (!backends->rows)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for the back ends of process set %d",
-                          opening->set);
+        return status_no_memory(status);
     hvd_code code = HVD_OK;
     while (!code && backends->count < count) {
         struct backend_row *row = &backends->rows[backends->count];

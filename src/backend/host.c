@@ -25,7 +25,7 @@ static hvd_code host_open(const struct backend_opening *opening, void **state, i
     (void)descriptor; /* links have their own */
     struct host *host = calloc(1, sizeof *host);
     if (!host)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", opening->set);
+        return status_no_memory(status);
     host->settings = opening->settings;
     host->topology = opening->topology;
     if (opening->set == 0 && host->settings->rank == 0) { /* rank 0 chooses for all ranks */

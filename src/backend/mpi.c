@@ -75,7 +75,7 @@ static char *room_for_packing(struct mpi *mpi, hvd_status *status)
     if (!mpi->packed)
         mpi->packed = malloc(PACKED);
     if (!mpi->packed)
-        status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for a batch of MPI", mpi->rank);
+        status_no_memory(status);
     return mpi->packed;
 }
 
@@ -226,8 +226,7 @@ static hvd_code run_allgather(struct mpi *mpi, struct collective *collective, hv
     size_t tensors = (size_t)collective->tensors, size = (size_t)collective->size;
     uint64_t *rows = malloc(size * (tensors * sizeof *rows + 2 * sizeof(int)));
     if (!rows)
-        return status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for the lengths of allgather",
-                          mpi->rank);
+        return status_no_memory(status);
     int error = mpi->abi->allgather(mpi->comm, collective->own_rows, rows, (int)(tensors * sizeof *rows));
     hvd_code code = check(mpi, error, "MPI_Allgather", status);
     if (!code)
@@ -291,8 +290,7 @@ static hvd_code run_alltoall(struct mpi *mpi, struct collective *collective, hvd
     bool even;
     struct part *parts = calloc(size, 2 * sizeof *parts + sizeof(uint64_t) + 4 * sizeof(int));
     if (!parts)
-        return status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for the lengths of alltoall",
-                          mpi->rank);
+        return status_no_memory(status);
     uint64_t *rows = (uint64_t *)(parts + 2 * size);
     hvd_code code = check(mpi, exchange_rows(mpi, collective, parts, rows, &even), "MPI_Alltoall", status);
     if (!code)
@@ -353,12 +351,12 @@ static hvd_code scatter_tensor(struct mpi *mpi, struct collective *collective, i
 static hvd_code run_reducescatter(struct mpi *mpi, struct collective *collective, hvd_status *status)
 {
     mpi_handle op;
-    hvd_code code = check(mpi, mpi_operator_of(mpi->abi, collective->dtype, collective->reduction, &op),
-                          "MPI_Op_create", status);
+    TRY(check(mpi, mpi_operator_of(mpi->abi, collective->dtype, collective->reduction, &op), "MPI_Op_create",
+              status));
     int *counts = malloc((size_t)collective->size * sizeof *counts);
-    if (!code && !counts)
-        code = status_set(status, HVD_OUT_OF_MEMORY,
-                          "rank %d is out of memory for the lengths of reducescatter", mpi->rank);
+    if (!counts)
+        return status_no_memory(status);
+    hvd_code code = HVD_OK;
     for (int tensor = 0; !code && tensor < collective->input.count / collective->size; tensor++)
         code = scatter_tensor(mpi, collective, tensor, counts, op, status);
     free(counts);
@@ -407,11 +405,10 @@ static hvd_code check_place(const struct backend_opening *opening, const struct 
                             hvd_status *status)
 {
     int rank, size, own = opening->ranks[opening->rank];
-    hvd_code code =
-        mpi_check(abi, abi->comm_place(mpi_base(abi), &rank, &size), own, "MPI_Comm_rank", status);
+    TRY(mpi_check(abi, abi->comm_place(mpi_base(abi), &rank, &size), own, "MPI_Comm_rank", status));
     bool all = !*opening->settings->ranks;
-    if (code || (rank == rank_in_mpi(opening->settings, own) && (!all || size == opening->settings->size)))
-        return code;
+    if (rank == rank_in_mpi(opening->settings, own) && (!all || size == opening->settings->size))
+        return HVD_OK;
     return status_set(status, HVD_INVALID_ARGUMENT,
                       "rank %d of %lld is rank %d of %d to %s: HOROVOD_RANK and HOROVOD_SIZE are not MPI's; "
                       "start the processes with `horovodrun --mpi -np N ...` or with mpirun",
@@ -422,7 +419,7 @@ static hvd_code create_comm(const struct backend_opening *opening, struct mpi *m
 {
     int *ranks = malloc((size_t)opening->size * sizeof *ranks);
     if (!ranks)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", opening->set);
+        return status_no_memory(status);
     for (int i = 0; i < opening->size; i++)
         ranks[i] = rank_in_mpi(opening->settings, opening->ranks[i]);
     int error =
@@ -440,16 +437,14 @@ static hvd_code mpi_open_set(const struct backend_opening *opening, void **state
         status_set(status, HVD_UNSUPPORTED, "HOROVOD_CPU_OPERATIONS is not mpi there");
         return HVD_OK;
     }
-    hvd_code code = mpi_open(opening->settings, &abi, status);
-    if (!code)
-        code = check_place(opening, abi, status);
-    struct mpi *mpi = code ? NULL : calloc(1, sizeof *mpi);
-    if (code || !mpi)
-        return code ? code
-                    : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for process set %d", opening->set);
+    TRY(mpi_open(opening->settings, &abi, status));
+    TRY(check_place(opening, abi, status));
+    struct mpi *mpi = calloc(1, sizeof *mpi);
+    if (!mpi)
+        return status_no_memory(status);
     *mpi = (struct mpi){
         .abi = abi, .rank = opening->ranks[opening->rank], .is_exact = opening->settings->deterministic};
-    code = create_comm(opening, mpi, status);
+    hvd_code code = create_comm(opening, mpi, status);
     if (code)
         free(mpi);
     else

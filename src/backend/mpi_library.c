@@ -232,10 +232,10 @@ static hvd_code check_starter(const struct settings *settings, const struct mpi_
 {
     const char *started = getenv(started_by_openmpi() ? "OMPI_COMM_WORLD_SIZE" : "PMI_SIZE");
     int rank, size;
-    hvd_code code = mpi_check(abi, abi->comm_place(abi->world(), &rank, &size), (int)settings->rank,
-                              "MPI_Comm_size", status);
-    if (code || !started || size > 1 || atoi(started) == size)
-        return code;
+    TRY(mpi_check(abi, abi->comm_place(abi->world(), &rank, &size), (int)settings->rank, "MPI_Comm_size",
+                  status));
+    if (!started || size > 1 || atoi(started) == size)
+        return HVD_OK;
     return status_set(
         status, HVD_INVALID_ARGUMENT,
         "%s (%s) is not the MPI that has started this process, one of %s; use its mpirun, or set "
@@ -254,9 +254,7 @@ static hvd_code start(const struct settings *settings, const struct mpi_abi *abi
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "HOROVOD_CPU_OPERATIONS=mpi needs processes that an MPI has started; start them "
                           "with `horovodrun --mpi -np N ...` or with mpirun");
-    hvd_code code = mpi_check(abi, abi->init(&threads), (int)settings->rank, "MPI_Init_thread", status);
-    if (code)
-        return code;
+    TRY(mpi_check(abi, abi->init(&threads), (int)settings->rank, "MPI_Init_thread", status));
     log_debug((int)settings->rank, "MPI is %s (%s)", process.path, abi->name);
     if (before == MPI_FRESH) {
         process.initialiser = getpid();
@@ -298,16 +296,15 @@ mpi_handle mpi_base(const struct mpi_abi *mpi)
 hvd_code mpi_set_base(const struct mpi_abi *mpi, mpi_handle of, mpi_handle *base, hvd_status *status)
 {
     int rank, size;
-    hvd_code code = mpi_check(mpi, mpi->comm_place(of, &rank, &size), 0, "MPI_Comm_size", status);
-    int *ranks = code ? NULL : malloc((size_t)size * sizeof *ranks);
-    if (code || !ranks)
-        return code ? code : status_set(status, HVD_OUT_OF_MEMORY, "out of memory for an MPI communicator");
+    TRY(mpi_check(mpi, mpi->comm_place(of, &rank, &size), 0, "MPI_Comm_size", status));
+    int *ranks = malloc((size_t)size * sizeof *ranks);
+    if (!ranks)
+        return status_no_memory(status);
     for (int i = 0; i < size; i++)
         ranks[i] = i;
-    code = mpi_check(mpi, mpi->comm_create(of, ranks, size, 0, base), rank, "MPI_Comm_create_group", status);
+    int error = mpi->comm_create(of, ranks, size, 0, base);
     free(ranks);
-    if (code)
-        return code;
+    TRY(mpi_check(mpi, error, rank, "MPI_Comm_create_group", status));
     if (process.has_base)
         mpi->comm_free(process.base);
     process.base = *base;

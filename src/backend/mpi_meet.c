@@ -139,7 +139,7 @@ static hvd_code compare_releases(const struct party *party, hvd_status *status)
     struct header own = {.magic = MAGIC};
     struct header *all = calloc((size_t)party->size, sizeof *all);
     if (!all)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory while joining the job");
+        return status_no_memory(status);
     snprintf(own.release, sizeof own.release, "%s", hvd_version());
     for (size_t i = 0; i < sizeof own.length; i++)
         own.length[i] = (uint8_t)(sizeof(struct meeting) >> 8 * i);
@@ -167,14 +167,11 @@ static hvd_code compare_hosts(const struct party *party, const struct settings *
     char own[sizeof meeting->host];
     topology_own_host(settings->host_id, own, sizeof own);
     snprintf(meeting->host, sizeof meeting->host, "%s", own);
-    hvd_code code = broadcast(party, meeting, status);
+    TRY(broadcast(party, meeting, status));
     int32_t same = strcmp(meeting->host, own) == 0, sum = 0;
-    if (!code)
-        code = mpi_check(party->mpi,
-                         party->mpi->allreduce(party->comm, &same, &sum, 1, MPI_INT32, party->mpi->op_sum()),
-                         party->rank, "MPI_Allreduce", status);
+    int error = party->mpi->allreduce(party->comm, &same, &sum, 1, MPI_INT32, party->mpi->op_sum());
     *together = sum == party->size;
-    return code;
+    return mpi_check(party->mpi, error, party->rank, "MPI_Allreduce", status);
 }
 
 static hvd_code start_server(const struct settings *settings, bool together, hvd_status *status)
@@ -182,17 +179,14 @@ static hvd_code start_server(const struct settings *settings, bool together, hvd
     struct addresses own = addresses_of_loopback;
     char text[ADDRESSES_TEXT];
     hvd_rendezvous **server = &served.servers[together];
-    hvd_code code = together ? HVD_OK : addresses_find(settings->network_interface, "", &own, status);
-    if (!code)
-        code = crypto_random_hex(served.secrets[together], SECRET_DIGITS, status);
-    if (code)
-        return code;
+    if (!together)
+        TRY(addresses_find(settings->network_interface, "", &own, status));
+    TRY(crypto_random_hex(served.secrets[together], SECRET_DIGITS, status));
     addresses_to_listen(&own, settings->ports, text);
-    code = hvd_rendezvous_start(text, served.secrets[together], server, status);
-    if (!code)
-        addresses_to_connect(&own, together ? "" : settings->advertised_address, hvd_rendezvous_port(*server),
-                             served.addresses[together], sizeof served.addresses[together]);
-    return code;
+    TRY(hvd_rendezvous_start(text, served.secrets[together], server, status));
+    addresses_to_connect(&own, together ? "" : settings->advertised_address, hvd_rendezvous_port(*server),
+                         served.addresses[together], sizeof served.addresses[together]);
+    return HVD_OK;
 }
 
 /* Starts the server; if that fails, the others read the reason in `text`. */
@@ -210,17 +204,16 @@ static void serve(const struct settings *settings, struct meeting *meeting, bool
     pthread_mutex_unlock(&served.lock);
 }
 
-static hvd_code take(struct settings *settings, const struct party *party, const struct meeting *meeting,
-                     hvd_status *status)
+static hvd_code set_job(struct settings *settings, const struct party *party, const struct meeting *meeting,
+                        hvd_status *status)
 {
     if (!*meeting->address)
         return status_set(status, HVD_SYSTEM, "rank 0 can't serve the rendezvous: %s", meeting->text);
     settings_place(settings, party->rank, party->size);
     static const char by[] = "the broadcast of rank 0";
-    hvd_code code = settings_set(settings, setting_by_key("rendezvous"), meeting->address, by, status);
-    if (!code)
-        code = settings_set(settings, setting_by_key("secret"), meeting->secret, by, status);
-    return code ? code : settings_set(settings, setting_by_key("job"), meeting->job, by, status);
+    TRY(settings_set(settings, setting_by_key("rendezvous"), meeting->address, by, status));
+    TRY(settings_set(settings, setting_by_key("secret"), meeting->secret, by, status));
+    return settings_set(settings, setting_by_key("job"), meeting->job, by, status);
 }
 
 hvd_code mpi_meet(struct settings *settings, const void *given, int64_t deadline,
@@ -229,23 +222,16 @@ hvd_code mpi_meet(struct settings *settings, const void *given, int64_t deadline
     struct party party = {0};
     struct meeting meeting = {0};
     bool together;
-    hvd_code code = mpi_open(settings, &party.mpi, status);
-    if (code)
-        return code;
+    TRY(mpi_open(settings, &party.mpi, status));
     mpi_handle comm = given ? party.mpi->comm_at(given) : party.mpi->world();
-    code = mpi_check(party.mpi, party.mpi->comm_place(comm, &party.rank, &party.size), 0, "MPI_Comm_rank",
-                     status);
-    if (!code)
-        code = wait_for_all(&party, comm, deadline, interrupt, status);
-    if (!code)
-        code = mpi_set_base(party.mpi, comm, &party.comm, status);
-    if (!code)
-        code = compare_releases(&party, status);
-    if (!code)
-        code = compare_hosts(&party, settings, &meeting, &together, status);
-    if (!code && party.rank == 0)
+    TRY(mpi_check(party.mpi, party.mpi->comm_place(comm, &party.rank, &party.size), 0, "MPI_Comm_rank",
+                  status));
+    TRY(wait_for_all(&party, comm, deadline, interrupt, status));
+    TRY(mpi_set_base(party.mpi, comm, &party.comm, status));
+    TRY(compare_releases(&party, status));
+    TRY(compare_hosts(&party, settings, &meeting, &together, status));
+    if (party.rank == 0)
         serve(settings, &meeting, together);
-    if (!code)
-        code = broadcast(&party, &meeting, status);
-    return code ? code : take(settings, &party, &meeting, status);
+    TRY(broadcast(&party, &meeting, status));
+    return set_job(settings, &party, &meeting, status);
 }

@@ -106,8 +106,7 @@ hvd_code worker_open(const struct backend *backend, void *state, int rank, struc
 {
     struct worker *worker = calloc(1, sizeof *worker);
     if (!worker)
-        return status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for back end %s", rank,
-                          backend->name);
+        return status_no_memory(status);
     *worker = (struct worker){.backend = backend, .state = state, .rank = rank, .next = *first};
     pthread_mutex_init(&worker->lock, NULL);
     pthread_condattr_t monotonic;

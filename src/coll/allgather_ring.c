@@ -43,8 +43,7 @@ static hvd_code lengths_begin(struct collective *collective, hvd_status *status)
     size_t entries = (size_t)collective->size * tensors;
     struct lengths *lengths = malloc(sizeof *lengths + 3 * entries * sizeof(uint64_t));
     if (!lengths)
-        return status_set(status, HVD_OUT_OF_MEMORY, "no memory for the lengths of allgather's %d tensors",
-                          collective->tensors);
+        return status_no_memory(status);
     lengths->bytes = lengths->rows + entries;
     lengths->offsets = lengths->bytes + entries;
     lengths->span = (struct span){(char *)lengths->rows, entries * sizeof(uint64_t)};
@@ -190,20 +189,18 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
 {
     int rounds = pattern_rounds(collective->size);
     *more = phase < rounds;
-    if (phase == 0 && lengths_begin(collective, status) != HVD_OK)
-        return HVD_OUT_OF_MEMORY;
+    if (phase == 0)
+        TRY(lengths_begin(collective, status));
     if (phase < rounds) {
         plan_lengths(collective, phase, schedule);
         return HVD_OK;
     }
     struct lengths *lengths = collective->scratch;
     collective->output = lengths->output;
-    hvd_code code = blocks_lay_out(collective, status);
-    if (code == HVD_OK)
-        code = collective->gathered(collective, lengths->rows, status);
-    if (code == HVD_OK)
-        plan_blocks(collective, schedule);
-    return code;
+    TRY(blocks_lay_out(collective, status));
+    TRY(collective->gathered(collective, lengths->rows, status));
+    plan_blocks(collective, schedule);
+    return HVD_OK;
 }
 
 const struct algorithm allgather_ring = {.name = "ring", .operation = HVD_ALLGATHER, .plan = plan};

@@ -402,8 +402,7 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
             plan_giving(collective, &tree, schedule);
             return HVD_OK;
         }
-        if (begin(collective, &tree, status))
-            return HVD_OUT_OF_MEMORY;
+        TRY(begin(collective, &tree, status));
     }
     *more = !plan_merge(collective, phase == 0, schedule);
     return HVD_OK;

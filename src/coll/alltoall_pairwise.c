@@ -40,7 +40,7 @@ static hvd_code lengths_begin(struct collective *collective, hvd_status *status)
     size_t size = (size_t)collective->size, bytes = size * sizeof(uint64_t);
     struct exchange *exchange = malloc(sizeof *exchange + 2 * size * sizeof(struct range) + bytes);
     if (!exchange)
-        return status_set(status, HVD_OUT_OF_MEMORY, "no memory for the lengths of alltoall's blocks");
+        return status_no_memory(status);
     *exchange = (struct exchange){.input = collective->input, .output = collective->output};
     exchange->sources = (struct range *)(exchange + 1);
     exchange->places = exchange->sources + size;
@@ -79,10 +79,9 @@ static hvd_code blocks_begin(struct collective *collective, hvd_status *status)
     collective->output = exchange->output;
     bool is_long = collective->topology->hosts > 1 && collective->input.length > LONG_BYTES;
     exchange->window = is_long ? LONG_WINDOW : WINDOW;
-    hvd_code code = lay_out(collective, collective->own_rows, exchange->sources, status);
-    if (!code)
-        code = lay_out(collective, exchange->rows, exchange->places, status);
-    return code ? code : collective->gathered(collective, exchange->rows, status);
+    TRY(lay_out(collective, collective->own_rows, exchange->sources, status));
+    TRY(lay_out(collective, exchange->rows, exchange->places, status));
+    return collective->gathered(collective, exchange->rows, status);
 }
 
 static void plan_step(enum step_kind kind, enum step_buffer buffer, int peer, struct range range, size_t from,
@@ -121,11 +120,10 @@ static hvd_code plan(struct collective *collective, int phase, struct schedule *
                      hvd_status *status)
 {
     int windows = count_windows(collective, WINDOW), of_blocks = phase - windows;
-    hvd_code code = phase == 0       ? lengths_begin(collective, status)
-                    : of_blocks == 0 ? blocks_begin(collective, status)
-                                     : HVD_OK;
-    if (code)
-        return code;
+    if (phase == 0)
+        TRY(lengths_begin(collective, status));
+    else if (of_blocks == 0)
+        TRY(blocks_begin(collective, status));
     const struct exchange *exchange = collective->scratch;
     int window = of_blocks < 0 ? WINDOW : exchange->window;
     *more = of_blocks < 0 || of_blocks + 1 < count_windows(collective, window);

@@ -22,7 +22,7 @@ hvd_code executor_create(link_lookup_fn lookup, void *owner, struct executor **e
 {
     struct executor *created = calloc(1, sizeof *created);
     if (!created)
-        return status_set(status, HVD_OUT_OF_MEMORY, "no memory for the executor of collectives");
+        return status_no_memory(status);
     created->lookup = lookup;
     created->owner = owner;
     *executor = created;
@@ -77,7 +77,7 @@ void executor_start(struct executor *executor, struct collective *collective)
         collective_queue_push(&track->waiting, collective);
         return;
     }
-    status_set(&collective->status, HVD_OUT_OF_MEMORY, "no memory for channel %d", collective->channel);
+    status_no_memory(&collective->status);
     collective_queue_push(&executor->finished, collective);
 }
 

@@ -69,8 +69,7 @@ hvd_code staging_begin(struct collective *collective, hvd_status *status)
         return HVD_OK;
     struct staging *staging = calloc(1, sizeof *staging);
     if (!staging)
-        return status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for tensors of a device",
-                          collective->rank);
+        return status_no_memory(status);
     *staging = (struct staging){
         .input = collective->input, .output = collective->output, .gathered = collective->gathered};
     collective->staging = staging;
@@ -98,8 +97,7 @@ static hvd_code copy_start(const struct collective *collective, const struct vec
     hvd_code code = HVD_OK;
     int count = 0;
     if (!copies)
-        return status_set(status, HVD_OUT_OF_MEMORY, "rank %d is out of memory for copies of %d tensors",
-                          collective->rank, to->count);
+        return status_no_memory(status);
     for (int i = 0; i < to->count; i++)
         if (to->spans[i].length && to->spans[i].data && from->spans[i].data)
             copies[count++] =
@@ -127,16 +125,11 @@ hvd_code staging_take_input(struct collective *collective, hvd_status *status)
     if (!staging)
         return HVD_OK;
     for (; staging->ready < collective->ready_count; staging->ready++) {
-        hvd_code code = collective->memory->event_query(collective->ready[staging->ready], status);
-        if (code)
-            return code;
+        TRY(collective->memory->event_query(collective->ready[staging->ready], status));
     }
     bool overwritten = collective->operation == HVD_BROADCAST && collective->rank != collective->root;
-    if (!staging->input_copied && !overwritten) {
-        hvd_code code = copy_start(collective, &staging->host_input.vector, &staging->input, status);
-        if (code)
-            return code;
-    }
+    if (!staging->input_copied && !overwritten)
+        TRY(copy_start(collective, &staging->host_input.vector, &staging->input, status));
     staging->input_copied = true;
     return copy_settle(collective, status);
 }
@@ -146,11 +139,8 @@ hvd_code staging_give_output(struct collective *collective, hvd_status *status)
     struct staging *staging = collective->staging;
     const struct mirror *from =
         operation_makes_results(collective->operation) ? &staging->host_output : &staging->host_input;
-    if (!staging->output_copied) {
-        hvd_code code = copy_start(collective, &staging->output, &from->vector, status);
-        if (code)
-            return code;
-    }
+    if (!staging->output_copied)
+        TRY(copy_start(collective, &staging->output, &from->vector, status));
     staging->output_copied = true;
     return copy_settle(collective, status);
 }

@@ -88,7 +88,7 @@ static struct endpoint *endpoint_add(struct track *track, int peer, hvd_status *
 {
     struct endpoint *endpoint = calloc(1, sizeof *endpoint);
     if (!endpoint) {
-        status_set(status, HVD_OUT_OF_MEMORY, "no memory for a link of channel %d", track->channel);
+        status_no_memory(status);
         return NULL;
     }
     endpoint->peer = peer;
@@ -176,21 +176,17 @@ static hvd_code run_plan(struct track *track, struct run *run)
     schedule_clear(schedule);
     if (collective->phased)
         collective->phased(collective, run->phase);
-    hvd_code code = algorithm_plan(collective, run->phase++, schedule, &run->more, &collective->status);
-    if (code != HVD_OK)
-        return code;
+    TRY(algorithm_plan(collective, run->phase++, schedule, &run->more, &collective->status));
     if (schedule->failed || !tasks_reserve(run, schedule->count))
-        return status_set(
-            &collective->status, HVD_OUT_OF_MEMORY, "no memory for the steps of %s %s on %d ranks",
-            hvd_operation_name(collective->operation), collective->algorithm->name, collective->size);
-    code = endpoints_reserve(track, schedule, collective);
-    for (int i = 0; i < schedule->count && code == HVD_OK; i++) {
+        return status_no_memory(&collective->status);
+    TRY(endpoints_reserve(track, schedule, collective));
+    for (int i = 0; i < schedule->count; i++) {
         task_begin(&run->tasks[i], run, &schedule->steps[i]);
         if (schedule->steps[i].gate != STEP_NO_GATE)
             run->tasks[schedule->steps[i].gate].awaited = true;
         task_submit(track, &run->tasks[i]);
     }
-    return code;
+    return HVD_OK;
 }
 
 /* Ends a collective that failed while it was planned. It has no steps in any queue: those of its earlier
@@ -212,8 +208,7 @@ static bool planner_next(struct track *track)
     track->planner = code ? NULL : run_start(track, collective);
     if (!track->planner) {
         if (!code)
-            status_set(&collective->status, HVD_OUT_OF_MEMORY, "no memory to run %s",
-                       hvd_operation_name(collective->operation));
+            status_no_memory(&collective->status);
         track->stopped = true;
         collective_finish(track, collective);
     }
