@@ -74,7 +74,7 @@ def as_numpy(array: Any) -> Any:
 
     try:
         # asarray does not try DLPack, and TensorFlow aborts the process if DLPack is asked for strings.
-        by_dlpack = hasattr(array, "__dlpack__") and not hasattr(array, "__array__")
+        by_dlpack = not hasattr(array, "__array__") and hasattr(array, "__dlpack__")
         known = np.from_dlpack(array) if by_dlpack else np.asarray(array)
     except Exception as error:
         raise ValueError(_refusal(type(array), error)) from error
@@ -96,10 +96,8 @@ class NumPyArrays(MemoryArrays[Any]):
     """NumPy's arrays; other arrays are converted to them."""
 
     def dense(self, array: Any) -> Any:
-        import numpy as np
-
         known = as_numpy(array)
-        return known if known.flags.c_contiguous else np.ascontiguousarray(known)
+        return known if known.flags.c_contiguous else known.copy()
 
     def empty_like(self, array: Any) -> Any:
         import numpy as np
