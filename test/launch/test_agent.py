@@ -71,8 +71,8 @@ class Agent:
     def start(self, slot: int, rank: int, size: int, epoch: int = 0) -> int:
         """Returns the process's number."""
         self.send("START", number(slot, epoch, size, rank, rank, size, 0, 1))
-        told, pid, exit_code = struct.unpack_from("<3I", body := self.expect("STARTED"))
-        assert (told, exit_code, texts(body[12:])) == (slot, 0, [""])
+        reported, pid, exit_code = struct.unpack_from("<3I", body := self.expect("STARTED"))
+        assert (reported, exit_code, texts(body[12:])) == (slot, 0, [""])
         return int(pid)
 
     def leave(self) -> int:

@@ -3,8 +3,8 @@
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/status.h"
+#include "intruders.h"
 #include "net/socket.h"
-#include "strangers.h"
 #include "test.h"
 #include "transport/connect.h"
 
@@ -117,7 +117,7 @@ TEST(test_flood_is_bounded)
     bench_close(&bench);
 }
 
-/* ---- strangers ---------------------------------------------------------------------------------------- */
+/* ---- intruders ---------------------------------------------------------------------------------------- */
 
 static void serve(void *bench)
 {
@@ -136,11 +136,11 @@ static void check_that_a_rank_gets_in(const struct target *target)
 {
     struct bench *bench = target->owner;
     struct handshake handshake;
-    int fd = stranger_dial(target);
+    int fd = intruder_dial(target);
     assert_null(bench->acceptor.authenticated);
     ASSERT_OK(handshake_initiate(&handshake, SECRET, &target->claim, "rank 0", &check_status));
-    ASSERT_OK(stranger_shake(target, &handshake, fd, &check_status));
-    for (int64_t end = clock_after(STRANGERS_TIME); !bench->acceptor.authenticated;) {
+    ASSERT_OK(intruder_shake(target, &handshake, fd, &check_status));
+    for (int64_t end = clock_after(INTRUDERS_TIME); !bench->acceptor.authenticated;) {
         turn(bench);
         assert_true(clock_now() < end);
     }
@@ -151,7 +151,7 @@ static void check_that_a_rank_gets_in(const struct target *target)
 }
 
 /* One after the other. */
-TEST(test_strangers_do_no_harm)
+TEST(test_intruders_do_no_harm)
 {
     static void (*const tries[])(const struct target *) = {try_wrong_key, try_other_release, try_oversized,
                                                            try_garbage};
@@ -208,7 +208,7 @@ TEST(test_dripping_hello_ends_in_time)
     ASSERT_OK(handshake_initiate(&handshake, SECRET, &target.claim, "rank 0", &check_status));
     for (turn(&bench); !is_dropped(fd); turn(&bench)) {
         assert_true(seconds < UNAUTHENTICATED_TIME / CLOCK_SECOND);
-        stranger_send(fd, handshake.out + seconds++, 1);
+        intruder_send(fd, handshake.out + seconds++, 1);
         check_that_a_rank_gets_in(&target);
         age_newcomers(&bench, CLOCK_SECOND);
     }

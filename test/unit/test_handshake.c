@@ -184,9 +184,9 @@ TEST(test_foreign_bytes_are_refused)
         {"", 0}, {"GET / HTTP/1.1\r\n", 16}, {"HHVD\1\0\0\0", 8}, {"HHVD\1\0\1\0\2", 9}, {"HHVD\1", 5}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct handshake acceptor;
-        handshake_accept(&acceptor, "secret", &expected, "a stranger");
+        handshake_accept(&acceptor, "secret", &expected, "an intruder");
         ASSERT_FAILS(
             handshake_receive(&acceptor, (const uint8_t *)texts[i].bytes, texts[i].length, &check_status),
-            HVD_REFUSED, "a stranger can't be used");
+            HVD_REFUSED, "an intruder can't be used");
     }
 }

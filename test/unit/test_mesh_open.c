@@ -100,7 +100,7 @@ TEST(test_rings_stay_bounded)
                                        .fn = exchange_with_all});
 }
 
-/* ---- strangers ---------------------------------------------------------------------------------------- */
+/* ---- intruders ---------------------------------------------------------------------------------------- */
 
 #define SILENT 40
 
@@ -208,7 +208,7 @@ static void disturb_then_join(struct member *member)
     address_record_free(&victim);
 }
 
-static void open_among_strangers(struct member *member)
+static void open_among_intruders(struct member *member)
 {
     if (member->rank == 1) {
         disturb_then_join(member);
@@ -228,10 +228,10 @@ static void open_among_strangers(struct member *member)
 }
 
 /* "auto": rank 0 then listens on both kinds of socket. */
-TEST(test_strangers_do_no_harm)
+TEST(test_intruders_do_no_harm)
 {
     run_each(
-        2, (struct group_options){.transport = "auto", .fn = open_among_strangers, .opens_by_itself = true});
+        2, (struct group_options){.transport = "auto", .fn = open_among_intruders, .opens_by_itself = true});
 }
 
 /* ---- several addresses -------------------------------------------------------------------------------- */

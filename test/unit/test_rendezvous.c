@@ -1,8 +1,8 @@
 /* test_rendezvous.c - the key-value store over real connections: values, waiting, joining, limits, and
- * strangers of every kind, which must not keep honest clients out. */
+ * intruders of every kind, which must not keep honest clients out. */
+#include "intruders.h"
 #include "rendezvous/assignments.h"
 #include "rendezvous/server.h"
-#include "strangers.h"
 #include "test.h"
 
 #include "base/clock.h"
@@ -544,7 +544,7 @@ static struct target target_of(const struct place *place)
         hvd_rendezvous_port(place->server), SECRET, {.role = HANDSHAKE_RENDEZVOUS}, NULL, NULL};
 }
 
-TEST(test_strangers_do_no_harm)
+TEST(test_intruders_do_no_harm)
 {
     const struct target target = target_of(*state);
     static void (*const tries[])(const struct target *) = {try_wrong_key, try_other_release, try_oversized,
@@ -579,11 +579,11 @@ TEST(test_oversized_frame_ends_the_connection)
 {
     const struct target target = target_of(*state);
     struct handshake handshake;
-    int fd = stranger_dial(&target);
+    int fd = intruder_dial(&target);
     ASSERT_OK(handshake_initiate(&handshake, SECRET, &target.claim, "the job", &check_status));
-    ASSERT_OK(stranger_shake(&target, &handshake, fd, &check_status));
-    stranger_send(fd, "\377\377\377\377", 4);
-    stranger_is_turned_away(&target, fd);
+    ASSERT_OK(intruder_shake(&target, &handshake, fd, &check_status));
+    intruder_send(fd, "\377\377\377\377", 4);
+    intruder_is_turned_away(&target, fd);
     check_that_clients_get_in(*state);
 }
 
@@ -612,15 +612,15 @@ TEST(test_dripping_hello_ends_in_time)
     const struct target target = target_of(*state);
     struct handshake handshake;
     int64_t begin = clock_now();
-    int fd = stranger_dial(&target);
+    int fd = intruder_dial(&target);
     ASSERT_OK(handshake_initiate(&handshake, SECRET, &target.claim, "the job", &check_status));
     for (size_t i = 0; !socket_wait(fd, POLLIN, clock_now() + CLOCK_SECOND); i++) {
         assert_true(i < 15);
-        stranger_send(fd, handshake.out + i, 1);
+        intruder_send(fd, handshake.out + i, 1);
         check_that_clients_get_in(*state);
     }
     assert_true(clock_now() - begin >= UNAUTHENTICATED_TIME);
-    stranger_is_turned_away(&target, fd);
+    intruder_is_turned_away(&target, fd);
 }
 
 TEST(test_malformed_frames_are_refused)

@@ -1,15 +1,15 @@
-/* strangers.h - who connects to a port of a job without belonging to it, over real connections: in floods,
+/* intruders.h - connections to a port of a job that do not belong to it, over real connections: in floods,
  * with a wrong key, another release, garbage, lengths beyond the limits, or what was recorded of a member.
  * Each must be turned away in time; whether the job goes on is for the test to look at. */
-#ifndef HVD_TEST_STRANGERS_H
-#define HVD_TEST_STRANGERS_H
+#ifndef HVD_TEST_INTRUDERS_H
+#define HVD_TEST_INTRUDERS_H
 
 #include "base/clock.h"
 #include "net/handshake.h"
 #include "net/socket.h"
 #include "test.h"
 
-#define STRANGERS_TIME 30 /* seconds: nothing takes longer */
+#define INTRUDERS_TIME 30 /* seconds: nothing takes longer */
 
 struct target {
     int port; /* of 127.0.0.1 */
@@ -19,14 +19,14 @@ struct target {
     void *owner;
 };
 
-int stranger_dial(const struct target *target);
+int intruder_dial(const struct target *target);
 
-void stranger_send(int fd, const void *bytes, size_t length);
+void intruder_send(int fd, const void *bytes, size_t length);
 
 /* The target has to close it. */
-void stranger_is_turned_away(const struct target *target, int fd);
+void intruder_is_turned_away(const struct target *target, int fd);
 
-hvd_code stranger_shake(const struct target *target, struct handshake *handshake, int fd, hvd_status *status);
+hvd_code intruder_shake(const struct target *target, struct handshake *handshake, int fd, hvd_status *status);
 
 void try_wrong_key(const struct target *target);
 
