@@ -20,7 +20,7 @@ Calls = dict[str, dict[str, set[str]]]
 
 
 def calls(folder: Path) -> Calls:
-    """By file of the folder, and by each other file that it calls: the functions that it names there."""
+    """For each file of the folder and each other file that it calls: the names of the called functions."""
     named: dict[str, set[str]] = {}
     public: dict[str, str] = {}
     for path in sorted(folder.glob("*.c")):
@@ -37,7 +37,7 @@ def calls(folder: Path) -> Calls:
 
 
 def reached(graph: Calls, start: str) -> set[str]:
-    """All files that `start` calls, itself or through others."""
+    """All files that `start` calls, directly or indirectly."""
     seen: set[str] = set()
     left = list(graph[start])
     while left:
@@ -49,7 +49,7 @@ def reached(graph: Calls, start: str) -> set[str]:
 
 
 def circles(graph: Calls) -> list[list[str]]:
-    """The sets of files each of which calls, perhaps through others, all others of its set."""
+    """The sets of files in which every file calls every other one, directly or indirectly."""
     below = {name: reached(graph, name) for name in graph}
     rings = {tuple(sorted(b for b in below[a] if a in below[b])) for a in graph}
     return [list(ring) for ring in sorted(rings) if len(ring) > 1]

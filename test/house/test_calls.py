@@ -49,7 +49,7 @@ def test_no_files_call_each_other_in_a_ring(folder: Path) -> None:
 
 
 def test_a_ring_of_files_is_found(tmp_path: Path) -> None:
-    """Over three files; calls of a static function, in a comment, a string or a member are none."""
+    """A ring of three files; static functions, comments, strings and members do not count as calls."""
     (tmp_path / "a.c").write_text(
         "void a(void)\n{\n    b();\n}\n\nstatic int d(\n    int x)\n{\n    return x;\n}\n"
     )

@@ -240,7 +240,7 @@ def test_nothing_is_left_to_do_later() -> None:
     assert not occurrences(r"\b(TODO|FIXME|XXX|TBD)\b")
 
 
-# A few letters too long, or of two areas, and noticed too late.
+# Titles that were noticed too late: a few letters too long, or with two areas.
 EARLIER = {
     "docs: shared gradients; a death while memory is lent",
     "coll: at most 128 KiB between two looks at other links",
@@ -280,7 +280,7 @@ def test_sizes_stay_below_the_hard_maxima(language: str, capsys: pytest.CaptureF
 
 
 def test_every_variable_of_the_environment_is_known() -> None:
-    """Otherwise it would be taken for one that is misspelt."""
+    """Otherwise it would be reported as misspelt."""
 
     def names(path: str) -> set[str]:
         return set(re.findall(r"\bHOROVOD_[A-Z0-9_]*[A-Z0-9]\b", (ROOT / path).read_text()))

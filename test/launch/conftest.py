@@ -23,7 +23,7 @@ from virtual_hosts import DEADLINE, VirtualHosts, wait_until
 
 
 def pytest_configure() -> None:
-    """What is started here must not ignore Ctrl-C, as background jobs do, nor SIGHUP, as with nohup."""
+    """Started programs must not inherit ignored signals: SIGINT of a background job, SIGHUP of nohup."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -35,14 +35,14 @@ def free_port() -> int:
 
 
 def frame_kinds() -> dict[str, int]:
-    """Of the messages between the launcher and its agents, by name."""
+    """The numbers of the messages between the launcher and its agents, by name."""
     text = (Path(__file__).parents[2] / "launch/frames.h").read_text()
     kinds = re.findall(r"^    (FRAME_[A-Z]+) = ([0-9]+)", text, re.MULTILINE)
     return {name: int(number) for name, number in kinds}
 
 
 class Launcher:
-    """Starts horovodrun, and knows every process that came of it."""
+    """Starts horovodrun, and finds every process that it started."""
 
     def __init__(self, program: str, folder: Path) -> None:
         self.program = program
@@ -97,7 +97,7 @@ class Launcher:
         return ["--rsh-agent", str(path)]
 
     def alive(self) -> list[int]:
-        """Every process that inherited the mark, the launcher included; the dead have no environment."""
+        """Every process that inherited the mark, including the launcher; zombies have no environment."""
         found = []
         for folder in Path("/proc").iterdir():
             try:

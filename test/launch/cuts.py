@@ -84,7 +84,7 @@ class Layout:
         return len(self.names) == 4 and hosts == {*self.names[1::2]}
 
     def sides(self, cut: Cut) -> list[set[str]]:
-        """The hosts that a way of connections leads between."""
+        """The hosts at both ends of this path."""
         if not self.splits(cut):
             return [{*self.names}]
         sides = [{*self.names} & {*side} for side in (cut.one, cut.other)]
@@ -111,7 +111,7 @@ class Outcome:
 
 
 def draw(source: random.Random, names: Sequence[str], longest: float) -> tuple[Cut, Layout]:
-    """A pair, halves, one host, or the network of a launcher without ranks; every third in one direction."""
+    """Cuts a pair, one host, half of them, or a launcher without ranks; a third of the cuts is one-way."""
     layout = Layout(
         names, source.choice((1, 2)), source.choice((*names, OUTSIDE)), source.choice((False, True))
     )
@@ -198,7 +198,7 @@ def wait_for(folder: Path, ranks: int, more: int, process: subprocess.Popen[str]
 
 
 def is_used(folder: Path) -> bool:
-    """By a process of the job, on any host."""
+    """Whether a process of the job, on any host, works in this folder."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (process / "cwd").readlink() == folder:

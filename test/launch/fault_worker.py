@@ -29,7 +29,7 @@ def end_as(kind: str) -> None:
 
 
 def go_on_without(victim: int) -> None:
-    """The survivors as a job of their own, under another name: ranks and sizes count anew."""
+    """The survivors form a job of their own, under another name, with new ranks and a new size."""
     rank, size = hvd.rank() - (hvd.rank() > victim), hvd.size() - 1
     hvd.shutdown()
     os.environ["HOROVOD_JOB"] += ".smaller"
@@ -46,7 +46,7 @@ def go_on_without(victim: int) -> None:
 
 
 def fork_workers(generations: int) -> None:
-    """As a data loader does; the last generation lives on when its parents are gone."""
+    """Forks as a data loader does; the grandchild outlives its parents."""
     if os.fork() == 0:
         if generations > 1:
             fork_workers(generations - 1)
@@ -68,7 +68,7 @@ def main() -> None:
             if step == last and hvd.rank() == victim:
                 if "shared" in extra:
                     hvd.allreduce_async(data, name="gradient", op=hvd.Sum)
-                    time.sleep(0.003)  # the others read its memory, and it theirs
+                    time.sleep(0.003)  # ranks read each other's memory
                 end_as(kind)
     except HorovodInternalError as error:
         print(f"RAISED {time.monotonic():.6f} {error}", flush=True)

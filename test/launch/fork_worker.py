@@ -19,7 +19,7 @@ def check_works(name: str) -> None:
 
 
 def data_loader() -> None:
-    """New forked workers in every epoch, gradients reduced while they live."""
+    """Forks new workers in every epoch; gradients are reduced while they run."""
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(64, 4)), 8, num_workers=2)
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
@@ -32,7 +32,7 @@ def data_loader() -> None:
 
 
 def in_child(act: Callable[[], None]) -> None:
-    """In a child that ends by sys.exit, as a program would: its exit handlers run."""
+    """Calls it in a child that ends by sys.exit, so that exit handlers run."""
     child = os.fork()
     if child == 0:
         act()

@@ -44,7 +44,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=30 State=UP
 
 
 class Slurm:
-    """Ends with the hosts."""
+    """A cluster on these hosts; `end` stops its daemons."""
 
     def __init__(self, hosts: VirtualHosts) -> None:
         for program in PROGRAMS:

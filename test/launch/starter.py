@@ -1,4 +1,4 @@
-"""Runs what starts ranks besides horovodrun: mpirun, srun, torchrun, or one command for each rank."""
+"""Starts ranks without horovodrun: by mpirun, srun, torchrun, or one command for each rank."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Array:
         self.values = (ctypes.c_float * ELEMENTS)()
 
     def write(self, stream: int, start: int) -> None:
-        """By that stream, some time."""
+        """Writes on that stream, with a delay."""
         self.values[:] = [float(rank + start + i) for i in range(ELEMENTS)]
         device.device_write_on(
             ctypes.c_void_p(stream), ctypes.c_void_p(self.data), self.values, ctypes.c_size_t(4 * ELEMENTS)
@@ -102,7 +102,7 @@ class Array:
 
 
 class ArrayWithoutStreams(Array):
-    """The same, but nothing says on which stream the thread works."""
+    """The same, but without information on the thread's current stream."""
 
 
 @Read
@@ -140,7 +140,7 @@ def work_on(stream: int) -> None:
 
 
 def late_sum(kind: type[Array]) -> bool:
-    """Whether the sum is right of what a side stream writes, on which the submitting thread works."""
+    """Whether the sum is right if a side stream, the submitting thread's current one, writes the tensor."""
     array = kind()
     work_on(streams[1])
     device.device_hold(ctypes.c_void_p(streams[1]))
@@ -157,7 +157,7 @@ def late_sum(kind: type[Array]) -> bool:
 
 
 class Gradients:
-    """Of parameters that are their own gradients."""
+    """A reducer whose parameters are their own gradients."""
 
     def take(self, parameter: Array) -> Array:
         return parameter

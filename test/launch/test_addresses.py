@@ -63,7 +63,7 @@ hvd.shutdown()
 
 
 def listeners(result: subprocess.CompletedProcess[str]) -> dict[str, set[tuple[str, int]]]:
-    """What the ranks have printed: address and port, by host."""
+    """The addresses and ports that the ranks have printed, by host."""
     assert result.returncode == 0, result.stderr
     found = {}
     for line in result.stdout.splitlines():
@@ -86,14 +86,14 @@ def of_hosts(patterns: set[str], *numbers: int) -> dict[str, set[str]]:
 @pytest.mark.parametrize(
     ("interfaces", "expected"),
     [
-        ("", EVERYWHERE),  # but loopback, and where there is no carrier
+        ("", EVERYWHERE),  # except loopback and interfaces without a carrier
         ("dead0,docker0,hole0,eth0", EVERYWHERE),  # the wrong ones first
         ("10.0.0.0/8,^hole0", {f"{SUBNET}.%d"}),
         ("^docker0,hole0,dead0,10.83.0.0/16", {"fd00:83::%d"}),
     ],
 )
 def test_interfaces(launcher: Launcher, on_hosts: OnHosts, interfaces: str, expected: set[str]) -> None:
-    """Ranks find each other however many addresses lead nowhere; nothing else is listened on."""
+    """Ranks connect although some addresses lead nowhere, and listen on these interfaces only."""
     words = ["--network-interface", interfaces] if interfaces else []
     result = on_hosts.run(*words, "--start-timeout", "15", "-H", "b:1,c:1,a:1", *launcher.python(TRAIN))
     assert addresses(result) == of_hosts(expected, 1, 2, 3)

@@ -112,7 +112,7 @@ def test_processes_start_and_end_one_by_one(agent: Agent, launcher: Launcher) ->
 
 @pytest.mark.parametrize("announced", [0, 1, 2])
 def test_a_process_that_must_not_start(agent: Agent, launcher: Launcher, announced: int) -> None:
-    """None was announced; all were started; the slot's process runs. The agent ends, and its processes do."""
+    """None is announced, all are started, or the slot is in use: the agent ends with its processes."""
     agent.prepare(launcher.folder, "sleep", "100")
     if announced:
         agent.announce(announced)

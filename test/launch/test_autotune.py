@@ -103,4 +103,4 @@ def test_refused(launcher: Launcher, words: list[str], problem: str) -> None:
     code, errors = train(launcher, 1, "--autotune", *words)
     assert code == 1
     assert problem in errors
-    assert train(launcher, 1, *words)[0] == 0  # without --autotune nobody asks
+    assert train(launcher, 1, *words)[0] == 0  # ignored without --autotune

@@ -42,7 +42,7 @@ def run(name: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str
 
 @pytest.mark.parametrize("clients", ["600", "4096"])
 def test_all_clients_of_the_rendezvous_at_once(clients: str) -> None:
-    """More than may be without a handshake: none that has sent its hello is dropped for another."""
+    """More connections than may wait for a handshake: those that have sent a hello are not dropped."""
     program = Path(os.environ.get("HVD_BUILD", ROOT / "build")) / "bench" / "bench_rendezvous"
     result = subprocess.run([program, clients], capture_output=True, text=True, timeout=DEADLINE)
     assert result.returncode == 0, result.stderr

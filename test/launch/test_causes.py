@@ -35,7 +35,7 @@ def check_causes(on_hosts: OnHosts, victim: int, *words: str, **variables: str) 
     causes = {file.read_text().partition(" ")[2] for file in files}
     assert len(causes) == 1, (words, causes, result.stderr)
     assert f"rank {victim} (pid" in causes.pop()
-    if words[0] == "SIGKILL":  # else all may end alike, without a word to the launcher
+    if words[0] == "SIGKILL":  # otherwise all ranks may end alike, unseen by the launcher
         assert f"horovodrun: the first to fail was rank {victim} (pid" in result.stderr, result.stderr
     assert launcher.none_alive()
     return result.returncode
@@ -59,7 +59,7 @@ def test_a_stopped_rank_is_one_cause(on_hosts: OnHosts, victim: int, run: int) -
 
 @pytest.fixture
 def slow_hosts(hosts: VirtualHosts, on_hosts: OnHosts) -> Iterator[OnHosts]:
-    """Their queues hold far more than a cause that is to arrive behind it."""
+    """Their queues hold seconds of data, behind which the message with the cause must arrive."""
     hosts.limit("100mbit", "1s")
     yield on_hosts
     hosts.limit("100gbit")
@@ -68,7 +68,7 @@ def slow_hosts(hosts: VirtualHosts, on_hosts: OnHosts) -> Iterator[OnHosts]:
 @pytest.mark.parametrize("run", range(RUNS // 7 or 1))
 @VICTIMS
 def test_an_exit_on_slow_links_is_one_cause(slow_hosts: OnHosts, victim: int, run: int) -> None:
-    """In the midst of the first 64 MiB, which take seconds; all ranks end without closing anything."""
+    """While the first 64 MiB are sent, which takes seconds; all ranks end without closing connections."""
     after = random.uniform(300, 3000)
     check_causes(slow_hosts, victim, "_exit", f"{after:.1f}", "_exit", "0")
 
@@ -98,7 +98,7 @@ try:
         time.sleep(0.5)
         assert not hvd.poll(handle)
         Path(f"{hvd.rank()}.under_way").touch()
-        try:  # an end of the job that nobody answers for
+        try:  # until the others have left the job
             while True:
                 hvd.barrier()
         except hvd.HorovodInternalError as error:
@@ -120,7 +120,7 @@ hvd.shutdown()
 
 
 def test_a_rank_stops_after_others_have_left(launcher: Launcher, slow_hosts: OnHosts) -> None:
-    """In the last operation of a process set: nobody is left to settle with, and no wait is for ever."""
+    """In the last operation of a process set, when the other ranks have left: the wait must still end."""
     words = ["--timeout-seconds", "2", "--grace-seconds", "1", "-H", ",".join(f"{name}:1" for name in HOSTS)]
     slow_hosts.run(*words, *launcher.python(LATE))
     assert "host c (rank 2) has not answered for 2 s" in (launcher.folder / "1.error").read_text()
@@ -146,7 +146,7 @@ except hvd.HorovodInternalError as error:
 
 
 def test_a_host_is_cut_off_while_only_a_process_set_waits(launcher: Launcher, on_hosts: OnHosts) -> None:
-    """What that set does not exchange anything with tells all the same who is cut off."""
+    """Ranks outside the set still detect which host is cut off."""
     layout = ",".join(f"{name}:1" for name in HOSTS)
     words = ["--timeout-seconds", "2", "--grace-seconds", "1", "-H", layout, *launcher.python(PAIR)]
     process = on_hosts.start(*words)

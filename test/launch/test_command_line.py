@@ -1,4 +1,4 @@
-"""What horovodrun takes and refuses, and what it says then."""
+"""The arguments that horovodrun accepts and rejects, and its messages."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_without_encryption_none_is_needed(launcher: Launcher) -> None:
 
 
 def test_a_rendezvous_without_openssl_refuses(launcher: Launcher) -> None:
-    """The ranks have it: they are in the namespace of this process. They learn why, and don't try again."""
+    """The ranks, in this process's namespace, have OpenSSL: they get the cause, and don't retry."""
     back = ["nsenter", f"--mount=/proc/{os.getpid()}/ns/mnt", "env", "-C", str(launcher.folder)]
     words = ["--encryption", "-np", "2", *back, *launcher.python(SUM)]
     result = launcher.run(*words, inside=without_openssl())

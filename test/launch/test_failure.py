@@ -66,7 +66,7 @@ def test_no_last_lines(launcher: Launcher) -> None:
     assert result.stderr.endswith("and wrote nothing to stderr\n")
 
 
-# One rank dies; the others go on once its process is gone, which is when the launcher has collected it.
+# One rank dies; the others continue when its process is gone, that is, when the launcher has reaped it.
 DIE = "echo $$ >pid; mv pid died; exit"
 SEE_IT_DIE = "until [ -e died ] && ! kill -0 $(cat died) 2>/dev/null; do sleep 0.01; done"
 
@@ -179,7 +179,7 @@ def test_what_left_its_group_is_ended(launcher: Launcher) -> None:
 def test_what_a_rank_leaves_behind_may_finish(launcher: Launcher) -> None:
     result = launcher.run("-np", "2", "bash", "-c", "(sleep 0.2; echo done) & exit 0")
     assert result.stdout.count("done") == 2
-    assert result.stderr == ""  # the orphans were buried, too
+    assert result.stderr == ""  # the orphans were reaped, too
     assert result.returncode == 0
 
 

@@ -102,7 +102,7 @@ def test_nothing_is_left_in_files(launcher: Launcher, tmp_path: Path) -> None:
 
 
 def test_a_stopped_rank_and_ctrl_c(launcher: Launcher) -> None:
-    """The others wait for it, whatever it takes; Ctrl-C ends them, and the stopped one as well."""
+    """The others wait without a limit; Ctrl-C ends all of them, including the stopped one."""
     process = launcher.start("-np", "3", "--grace-seconds", "0.5", sys.executable, WORKER, "SIGSTOP", "1")
     assert process.stdout and "VICTIM" in process.stdout.readline()
     time.sleep(0.3)

@@ -23,7 +23,7 @@ def test_every_way_to_fork(launcher: Launcher, transport: str) -> None:
 
 
 def test_every_way_to_fork_by_variables(launcher: Launcher) -> None:
-    """Rank 0 serves the rendezvous itself; whatever started the job, a child knows that it is none of it."""
+    """Rank 0 serves the rendezvous itself; here, too, a forked child is not part of the job."""
     given = {"SIZE": "2", "RENDEZVOUS": "127.0.0.1:29610", "SECRET": "secret", "TRANSPORT": "tcp"}
     processes = []
     for rank in range(2):

@@ -164,7 +164,7 @@ def run_killed(launcher: Launcher, program: str, backend: str, ranks: int) -> tu
 
 
 def check_killed(launcher: Launcher, program: str, backend: str, ranks: int, seconds: float = 1.0) -> None:
-    """The others raise what names it within these seconds, and end."""
+    """Within this time the others raise an error that names rank 1; then they end."""
     output, killed = run_killed(launcher, program, backend, ranks)
     raised = re.findall(r"\[(\d)\]<stdout>: RAISED ([\d.]+) (.*)", output)
     assert sorted(int(rank) for rank, _, _ in raised) == [r for r in range(ranks) if r != 1], output
@@ -223,7 +223,7 @@ except lost as error:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_evaluate_and_predict_alone(launcher: Launcher, backend: str) -> None:
-    """They communicate in callbacks only: without these a rank goes on, until its next collective."""
+    """They communicate in callbacks only; without callbacks a rank continues until its next collective."""
     if not ALL_OF_KERAS:
         pytest.skip("long: HOROVOD_TEST_KERAS=all")
     needs("keras", backend)

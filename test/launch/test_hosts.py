@@ -381,7 +381,7 @@ def test_limits_of_ranks_are_the_users(launcher: Launcher) -> None:
 
 
 def test_stdin_that_does_not_block(launcher: Launcher) -> None:
-    """Who shares it may take what poll has promised; that is not its end."""
+    """Another reader may take the data that poll has announced; that is not the end of the input."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     process = launcher.start(*launcher.agents(), "-H", "x:1", "cat", stdin=reader)
@@ -502,7 +502,7 @@ def test_waiting_costs_no_time_of_a_core(launcher: Launcher, timeout: str) -> No
 
 
 def ticks(pid: int) -> int:
-    """Of a core, that the process has used."""
+    """The share of one core that the process has used."""
     return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
 
 
@@ -514,7 +514,7 @@ def test_no_such_rsh_agent(on_hosts: OnHosts) -> None:
 
 
 def test_a_chatty_shell(launcher: Launcher, on_hosts: OnHosts) -> None:
-    """What is written before the agent's first frame is none of it."""
+    """Text that precedes the agent's first frame is not part of the frame."""
     script = 'seq 100000; echo welcome >&2; shift; eval "$@"'
     result = on_hosts.run(*launcher.agents(script), "-H", "b:2", "echo", "x")
     assert sorted(result.stdout.splitlines()) == ["[0]<stdout>: x", "[1]<stdout>: x"]
@@ -613,7 +613,7 @@ def test_stdin_output_and_exit_code(launcher: Launcher, on_hosts: OnHosts) -> No
 
 
 def test_a_slow_reader(launcher: Launcher, on_hosts: OnHosts) -> None:
-    """The ranks wait; nothing is lost, and what the others do is not held up."""
+    """Its ranks wait and lose no output; other hosts are not delayed."""
     script = "if [ $HOROVOD_RANK = 0 ]; then seq 400000; else touch $(hostname).done; fi"
     process = on_hosts.start("-H", "b:1,c:1", "bash", "-c", script)
     assert wait_until(lambda: (launcher.folder / "c.done").exists())
@@ -626,7 +626,7 @@ SLOW = "import os, time\nwhile piece := os.read(0, 2000):\n    os.write(1, piece
 
 
 def test_a_slow_connection(launcher: Launcher) -> None:
-    """What is on the way when the last rank has ended comes, however long that takes."""
+    """Output that is in transit when the last rank ends still arrives, however long that takes."""
     slow = " ".join(launcher.python(SLOW))
     agents = launcher.agents(f'export HOROVOD_HOST_ID=$1; shift; eval "$@" | {slow}')
     script = "head -c 125000 /dev/zero | tr '\\0' x; echo; echo THE END"

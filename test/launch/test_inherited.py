@@ -72,7 +72,7 @@ if __name__ == "__main__":
     ],
 )
 def test_children_of_a_rank(starter: Starter, words: list[str]) -> None:
-    """They are refused at once, in words, and the job goes on; later lives are open to any of them."""
+    """They are rejected at once, with a reason; the job continues, and a later life may use any of them."""
     count = "--nproc-per-node" if words[0] == "torchrun" else "-np"
     program = starter.launcher.python(PROGRAM)
     result = starter.run(*words, count, "2", *program, HOROVOD_START_TIMEOUT="300")

@@ -57,7 +57,7 @@ def start_job(launcher: Launcher, where: str, command: str = "exec sleep 100") -
 @pytest.mark.parametrize("where", ["here", "agents"])
 @pytest.mark.parametrize("command", ["exec sleep 100", "sleep 100; true"])
 def test_both_processes_are_killed_at_once(launcher: Launcher, where: str, command: str) -> None:
-    """Stopped processes can't do anything about it, but the keeper can."""
+    """Stopped processes can't end themselves; the keeper kills them."""
     start_job(launcher, where, command)
     both = launcher.named("horovodrun", "hvd-job")
     for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -157,7 +157,7 @@ def test_a_signal_to_an_agent_ends_the_job(launcher: Launcher, name: str, when: 
 
 
 def test_a_signal_to_an_agent_that_is_cut_off(launcher: Launcher) -> None:
-    """It doesn't wait for a launcher that answers nothing, as for a heartbeat, which may take minutes."""
+    """It does not wait for the heartbeat of a launcher that is stopped, which may take minutes."""
     start_job(launcher, "agents")
     main = launcher.started[0].pid
     both = [main, *(pid for pid in launcher.named("hvd-job") if parent_of(pid) == main)]

@@ -14,7 +14,7 @@ import pytest
 from conftest import Launcher
 
 ROOT = Path(__file__).parents[2]
-USER = 61_357  # nobody has it, so its processes are those of the test
+USER = 61_357  # an unused number: all its processes belong to the test
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def sent(on_hosts: OnHosts, *words: str) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("flags", [[], ["--encryption"]])
 def test_both_carry_a_message(on_hosts: OnHosts, flags: list[str]) -> None:
-    """Of 192 MiB each a good part; which network is faster nobody knows here."""
+    """Each carries a good part of the 192 MiB; it is not known which network is faster."""
     for one, two in sent(on_hosts, *flags):
         assert 190 <= one + two <= 230
         assert one >= 40

@@ -223,7 +223,7 @@ int main(int argc, char **argv)
 
 
 def test_another_release(mpi: Mpi, tmp_path: Path) -> None:
-    """A stand-in for its first words: the first thing that is said is which release it is."""
+    """A stand-in that sends the first message of another release, which begins with the release."""
     compiler = mpi.find_compiler()
     (tmp_path / "other.c").write_text(OTHER)
     subprocess.run([compiler, "other.c", "-o", "other"], cwd=tmp_path, check=True)
@@ -269,7 +269,7 @@ int main(int argc, char **argv)
 
 
 def test_a_program_that_is_linked_with_mpi(mpi: Mpi, tmp_path: Path) -> None:
-    """It holds copies of the library's objects."""
+    """It contains copies of the library's objects."""
     compiler = mpi.find_compiler()
     (tmp_path / "linked.c").write_text(LINKED)
     build = ROOT / "build"

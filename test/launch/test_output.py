@@ -65,7 +65,7 @@ def test_a_slow_reader_loses_nothing(launcher: Launcher) -> None:
 
 @pytest.mark.parametrize("kind", ["socket", "terminal"])
 def test_a_slow_reader_of_what_is_shared(launcher: Launcher, kind: str) -> None:
-    """Whether it blocks is shared with other programs, so that must stay as it was."""
+    """O_NONBLOCK is shared with other programs, so it must not change."""
     if kind == "socket":
         ours, theirs = (end.detach() for end in socket.socketpair())
     else:
@@ -79,7 +79,7 @@ def test_a_slow_reader_of_what_is_shared(launcher: Launcher, kind: str) -> None:
     assert fcntl.fcntl(theirs, fcntl.F_GETFL) & os.O_NONBLOCK == 0
     os.close(theirs)
     text = b""
-    with contextlib.suppress(OSError):  # how a terminal says that all have left
+    with contextlib.suppress(OSError):  # EIO: no process has the terminal open any more
         while block := os.read(ours, 65536):
             text += block
     os.close(ours)
@@ -189,7 +189,7 @@ def on_terminal(launcher: Launcher, **environment: str) -> bytes:
     try:
         while block := os.read(ours, 4096):
             text += block
-    except OSError:  # how a terminal says that all have left
+    except OSError:  # EIO: no process has the terminal open any more
         pass
     finally:
         os.close(ours)

@@ -225,7 +225,7 @@ def test_nothing_survives_whatever_ranks_do_to_their_environment(
 
 
 def test_sigkill_right_after_the_start(launcher: Launcher) -> None:
-    """At whatever point of its start the launcher dies."""
+    """The launcher dies at any point of its start."""
     for delay in range(12):
         process = launcher.start("-np", "8", "bash", "-c", "sleep 100 & wait")
         time.sleep(delay * 0.001)

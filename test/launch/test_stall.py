@@ -1,4 +1,4 @@
-"""A rank that does not come: who is missing for what is said, and the job ends where that is set."""
+"""A rank that does not take part: reports name it and the tensors; a time limit ends the job."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_a_stopped_rank_0_ends_the_job_when_that_is_set(launcher: Launcher, tran
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_stopped_process_and_the_end_of_the_others(launcher: Launcher, victim: int) -> None:
-    """They leave after the same time, with a warning that names it."""
+    """They shut down after the same time, with a warning that names the missing rank."""
     source = f"""
 import os, signal, sys, time
 import horovod as hvd

@@ -1,4 +1,4 @@
-"""The caller's stream on its way through the binding: what is read before it was written shows."""
+"""The binding passes the caller's stream on: a read before the stream's write would give wrong sums."""
 
 from __future__ import annotations
 

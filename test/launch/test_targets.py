@@ -90,7 +90,7 @@ def load(path: str) -> Any:
 
 
 def shortest(words: list[str]) -> list[str]:
-    """A command that fails where this one of soak's could not start."""
+    """A short command that fails if this command of soak could not start."""
     if "pytest" in words:
         return [sys.executable, *words[words.index("python") + 1 :], "--collect-only"]
     if "test/launch/cuts.py" in words:

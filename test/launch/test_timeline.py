@@ -203,14 +203,14 @@ for call in (lambda: hvd.start_timeline("t.json"), hvd.stop_timeline):
 
 @pytest.mark.parametrize("rounds", [50, 400, 1500])
 def test_whole_when_killed(launcher: Launcher, rounds: int) -> None:
-    """Rank 0 dies in the middle of things; what was written by then is an array."""
+    """Rank 0 dies during a job; what was written until then is a valid array."""
     source = f"""
 hvd.init()
 value = np.ones(3, np.float32)
 for i in range(100000):
     hvd.allreduce(value, name=f"layer.{{i % 7}}")
     while i == {rounds} and hvd.rank() == 0 and open("t.json").read().count('"ALLREDUCE"') < {rounds}:
-        time.sleep(0.01)  # until the writer is as far
+        time.sleep(0.01)  # until the writer has written it
     if i == {rounds} + 20 and hvd.rank() == 0:
         os.kill(os.getpid(), 9)
 """

@@ -43,7 +43,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("by_hand", [False, True])
 @pytest.mark.parametrize("hosts", LAYOUTS)
 def test_places(launcher: Launcher, hosts: str, by_hand: bool) -> None:
-    """Equal on all ranks, whether the starter says them or not."""
+    """All ranks have the same values, whether the starter sets them or not."""
     places, homogeneous = LAYOUTS[hosts]
     rows = [[int(digit) for digit in row] for row in places.split()]
     names = ["LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"]

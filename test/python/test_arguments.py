@@ -41,7 +41,7 @@ def test_name_that_is_no_text(name: Any, kind: Any) -> None:
 
 
 def test_name_with_a_null_character(kind: Any) -> None:
-    """It would end the name for the engine: names that differ behind it would meet."""
+    """It would end the name in the engine: names that differ only after it would be the same."""
     with pytest.raises(ValueError, match=r"'a\\x00b' contains a null character"):
         kind.hvd.broadcast_(kind.array([1.0]), 0, name="a\0b")
 

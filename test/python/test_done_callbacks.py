@@ -1,4 +1,4 @@
-"""Handle.add_done_callback: called once, whoever waits or does not."""
+"""Handle.add_done_callback: called once, whether or not somebody waits."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_the_last_one_is_the_same_everywhere(size: int) -> None:
 
 
 def test_training_goes_on_for_the_others(rank: int, size: int) -> None:
-    """A rank that joined counts with gradients of zero, as one that only calls step()."""
+    """A joined rank contributes zero gradients, like one that only calls step()."""
     torch = pytest.importorskip("torch")
     from training import make_model
 

@@ -61,7 +61,7 @@ def test_many_lives(size: int) -> None:
 
 @pytest.mark.apart
 def test_before_init() -> None:
-    """Programs match the text."""
+    """Programs search for this text."""
     code = "import horovod as hvd\nhvd.rank()"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert result.returncode == 1
@@ -124,7 +124,7 @@ def lonely(code: str, seconds: float = 100, **more: str) -> subprocess.Popen[str
 
 @pytest.mark.apart
 def test_ctrl_c_ends_init() -> None:
-    """Long before the time to start is over; with a rendezvous (under horovodrun) and without one."""
+    """Long before the start timeout; with a rendezvous (under horovodrun) and without one."""
     process = lonely("hvd.init()")
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
@@ -213,7 +213,7 @@ def test_locales(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.apart
 def test_the_end_of_a_tensor_waits_for_its_operation() -> None:
-    """It runs while the tensors are let go, and waiting lets them go."""
+    """It runs while the tensors are released, and waiting releases them."""
     process = lonely(
         "import numpy as np\n"
         "from horovod import _core\n"
@@ -407,7 +407,7 @@ def test_ctrl_c_while_waiting_for_many(rank: int, size: int) -> None:
 
 
 def test_shutdown_beside_a_waiting_thread(rank: int, size: int) -> None:
-    """The thread hears of it; nothing is used after it was freed."""
+    """The waiting thread gets an error; nothing is used after it was freed."""
     if size == 1:
         pytest.skip("one rank alone never waits")
     heard: list[str] = []

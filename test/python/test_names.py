@@ -110,7 +110,7 @@ def test_another_operation_of_that_name(binding: Any, rank: int, size: int) -> N
 
 
 def test_unnamed_ones_that_differ(kind: Any, rank: int, size: int) -> None:
-    """They are counted together, so nobody waits for what the others will never start."""
+    """They are numbered together, so that no rank waits for a name that the others never use."""
     array = kind.array(np.ones(2))
     operations = (
         kind.hvd.allreduce,
@@ -126,7 +126,7 @@ def test_unnamed_ones_that_differ(kind: Any, rank: int, size: int) -> None:
 
 
 def test_a_name_like_the_engines_own(kind: Any, rank: int, size: int) -> None:
-    """In another order on every rank: they never meet."""
+    """Submitted in another order on every rank, they never match."""
     for number in range(12):
         pairs = [(f"noname.{number}", 1.0), (None, 10.0), (f"noname.{number + 1}", 100.0)]
         handles = {}

@@ -42,7 +42,7 @@ def expected(form: str, rank: int, size: int) -> float:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_second_call_raises(kind: Any, form: str, rank: int, size: int) -> None:
-    """On one rank after the other, which alone has submitted it so far; the others hear nothing of it."""
+    """On one rank after the other, before the others submit it; they do not notice."""
     for alone in range(size):
         if rank == alone:
             handle = start(kind, form, "again", size)

@@ -195,7 +195,7 @@ def test_compiled_model(rank: int, size: int) -> None:
 
 
 def test_gradients_start_during_backprop(at_once: bool) -> None:
-    """The last layer's gradient is on its way before the first layer's exists."""
+    """The last layer's gradient is submitted before the first layer's exists."""
     model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3)))
     assert at_once or model[0].weight.nbytes == hooks._SMALL
     model[2] = torch.nn.Linear(64, 65)
@@ -234,7 +234,7 @@ def test_gradients_are_reduced_during_backprop(rank: int, size: int) -> None:
 
 
 def test_small_gradients_of_a_failed_backward(rank: int, size: int) -> None:
-    """They are known, though nothing has started them."""
+    """They are known although no reduction has started."""
     model, optimizer = distributed(OPTIMIZERS["sgd"])
     hook = model.first.weight.register_hook(lambda gradient: 1 / 0)
     x, y = own_batch(rank, size)(0)
