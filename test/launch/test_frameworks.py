@@ -7,6 +7,7 @@ import importlib.util
 import os
 import re
 import signal
+import socket
 
 import pytest
 from conftest import Launcher
@@ -78,6 +79,27 @@ METHODS = {
 }
 # Each gives `step`, which goes through collectives, `lost`, the exception that ends it elsewhere, and `end`.
 STEPS = {
+    "numpy": """
+import numpy as np, horovod as hvd
+hvd.init()
+end = hvd.shutdown
+lost = hvd.HorovodInternalError
+step = lambda: hvd.allreduce(np.ones(1000))
+""",
+    "torch": """
+import torch, horovod.torch as hvd
+torch.set_num_threads(1)
+hvd.init()
+end = hvd.shutdown
+lost = hvd.HorovodInternalError
+model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.01))
+
+def step():
+    optimizer.zero_grad()
+    model(torch.randn(8, 64)).square().mean().backward()
+    optimizer.step()
+""",
     "tensorflow": """
 import tensorflow as tf, horovod.tensorflow as hvd
 hvd.init()
@@ -100,7 +122,7 @@ lost = (jax.errors.JaxRuntimeError, ValueError)
 reduce = jax.jit(lambda x: hvd.allreduce(jnp.tanh(x @ x)))
 step = lambda: reduce(jnp.ones((50, 50))).block_until_ready()
 """,
-    "torch": """
+    "torch.distributed": """
 import torch, torch.distributed as dist, horovod.torch as hvd, horovod.torch.distributed
 torch.set_num_threads(1)
 dist.init_process_group("horovod")
@@ -144,6 +166,12 @@ try:
 except lost as error:
     text = str(error).replace("\\n", " ")
     print(f"RAISED {time.monotonic():.6f} {type(error).__name__} {text}", flush=True)
+    kind, failure = hvd.HorovodInternalError, hvd.failure()
+    own = [each for each in (error, error.__cause__) if isinstance(each, kind)]
+    for each in (failure, *own):
+        print("RECORD", each.code, each.lost_rank, each.cause, each.host, flush=True)
+    assert own or lost is not kind
+    assert str(failure) in text, failure
 try:
     step()
 except lost:
@@ -164,19 +192,22 @@ def run_killed(launcher: Launcher, program: str, backend: str, ranks: int) -> tu
 
 
 def check_killed(launcher: Launcher, program: str, backend: str, ranks: int, seconds: float = 1.0) -> None:
-    """Within this time the others raise an error that names rank 1; then they end."""
+    """Within this time the others raise an error that names rank 1, as data too; then they end."""
     output, killed = run_killed(launcher, program, backend, ranks)
     raised = re.findall(r"\[(\d)\]<stdout>: RAISED ([\d.]+) (.*)", output)
     assert sorted(int(rank) for rank, _, _ in raised) == [r for r in range(ranks) if r != 1], output
     for _, when, text in raised:
         assert re.search(r"\brank 1\b", text), text
         assert killed <= float(when) < killed + seconds
+    records = re.findall(r"\[(\d)\]<stdout>: RECORD (.*)", output)
+    assert {rank for rank, _ in records} == {rank for rank, _, _ in raised}, output
+    assert {record for _, record in records} == {f"PEER_LOST 1 connection {socket.gethostname()}"}, output
     assert output.count("REFUSED") == output.count("ENDED") == ranks - 1, output
 
 
-@pytest.mark.parametrize("framework", ["tensorflow", "jax", "torch", "mxnet"])
+@pytest.mark.parametrize("framework", ["numpy", "torch", "torch.distributed", "tensorflow", "jax", "mxnet"])
 def test_a_rank_killed_in_a_step(launcher: Launcher, framework: str) -> None:
-    needs(framework)
+    needs(framework.partition(".")[0])
     check_killed(launcher, STEPS[framework] + KILLED, "", 3)
 
 

@@ -27,6 +27,7 @@ def test_placement(rank: int, size: int) -> None:
     assert (hvd.local_rank(), hvd.local_size()) == (rank, size)
     assert (hvd.cross_rank(), hvd.cross_size()) == (0, 1)
     assert hvd.is_homogeneous() and hvd.is_initialized()
+    assert hvd.failure() is None
 
 
 def test_init_again_without_shutdown(size: int) -> None:
@@ -45,6 +46,8 @@ def live(times: int, size: int) -> None:
     for _ in range(times):
         hvd.shutdown()
         assert not hvd.is_initialized()
+        with pytest.raises(ValueError, match="not been initialized"):
+            hvd.failure()
         hvd.init()
         np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)
 

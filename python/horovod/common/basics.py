@@ -9,6 +9,7 @@ from typing import Any
 
 from horovod import _core
 from horovod.common import process_sets as _sets
+from horovod.common.exceptions import HorovodInternalError
 from horovod.common.faults import publish_exceptions
 from horovod.common.members import address_of, settings_of
 from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
@@ -28,6 +29,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "failure",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",
@@ -144,6 +146,30 @@ def metrics() -> dict[int, dict[str, dict[str, float]]]:
     for process_set, operation, *values in _core.counters():
         sets.setdefault(process_set, {})[operation] = dict(zip(names, values, strict=True))
     return sets
+
+
+def failure() -> HorovodInternalError | None:
+    """Returns the first cause of the job's failure; None while operations can be submitted. Any thread.
+
+    Its ``code``, ``lost_rank``, ``host`` and ``cause`` are equal on all ranks. The errors that TensorFlow,
+    JAX, Keras and MXNet raise for a collective have only its text.
+
+    Raises:
+        ValueError: ``init`` was not called, or ``shutdown`` was.
+
+    Example::
+
+        try:
+            train(model)
+        except tf.errors.AbortedError as error:
+            if failure := hvd.failure():
+                print("lost", failure.lost_rank, "on", failure.host, "by", failure.cause)
+    """
+    try:
+        _core.health()
+    except HorovodInternalError as error:
+        return error.with_traceback(None)
+    return None
 
 
 def is_initialized() -> bool:

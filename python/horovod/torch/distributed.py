@@ -190,7 +190,7 @@ def _create(options: Any, _: Any) -> Any:
             _join(store, rank, options.group_size)
             number, ranks, leave = 0, list(range(options.group_size)), _job.end
     except HorovodInternalError as error:
-        raise dist.DistBackendError(str(error)) from None
+        raise dist.DistBackendError(str(error)) from error
     return Group(options, ranks, number, leave)
 
 

@@ -187,7 +187,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
                 request, name, sent, outputs=rooms, splits=splits, finish=outcome, waits=waits
             )
         except HorovodInternalError as error:
-            raise dist.DistBackendError(str(error)) from None
+            raise dist.DistBackendError(str(error)) from error
         return self._hold(Work(self, handle, finish if counts or copies else None, results, self._time(opts)))
 
     def _time(self, opts: Any) -> float:

@@ -123,7 +123,9 @@ class Work(dist.Work):  # type: ignore[misc]
                 "not called it, or is slow; init_process_group, new_group and wait() take a longer one"
             )
         except HorovodInternalError as error:
-            return dist.DistBackendError(str(error))
+            failure = dist.DistBackendError(str(error))
+            failure.__cause__ = error
+            return failure
         except Exception as error:
             return error
         return self._error
