@@ -14,9 +14,15 @@ typedef struct {
 } DLDevice;
 
 enum {
+    DL_CPU = 1,
+    DL_CUDA = 2,
     DL_CUDA_HOST = 3,  /* page-locked memory of the host; the engine treats it as any other */
     DL_ROCM_HOST = 11, /* the same of ROCm */
+    DL_CUDA_MANAGED = 13,
 };
+
+/* The numbers by which __dlpack__ takes the default stream of a device. */
+enum { DL_DEFAULT_STREAM = 0, DL_CUDA_DEFAULT_STREAM = 1 };
 
 typedef struct {
     uint8_t code, bits;

@@ -10,13 +10,14 @@
 
 enum { KNOWN_TYPES = 8 };
 
-static PyObject *name_exchange, *name_dlpack, *name_storage, *name_conj, *name_neg, *name_dtype, *name_name,
-    *name_array, *name_flags, *name_writeable, *no_arguments, *ask_for_version_1;
+static PyObject *name_exchange, *name_dlpack, *name_device, *name_storage, *name_conj, *name_neg, *name_dtype,
+    *name_name, *name_array, *name_flags, *name_writeable, *no_arguments, *version_1;
 
 int tensor_init_module(void)
 {
     name_exchange = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
     name_dlpack = PyUnicode_InternFromString("__dlpack__");
+    name_device = PyUnicode_InternFromString("__dlpack_device__");
     name_storage = PyUnicode_InternFromString("untyped_storage");
     name_conj = PyUnicode_InternFromString("is_conj");
     name_neg = PyUnicode_InternFromString("is_neg");
@@ -26,10 +27,10 @@ int tensor_init_module(void)
     name_flags = PyUnicode_InternFromString("flags");
     name_writeable = PyUnicode_InternFromString("writeable");
     no_arguments = PyTuple_New(0);
-    ask_for_version_1 = Py_BuildValue("{s:(ii)}", "max_version", 1, 0);
-    bool named = name_exchange && name_dlpack && name_storage && name_conj && name_neg;
+    version_1 = Py_BuildValue("(ii)", 1, 0);
+    bool named = name_exchange && name_dlpack && name_device && name_storage && name_conj && name_neg;
     named = named && name_dtype && name_name && name_array && name_flags && name_writeable;
-    return named && no_arguments && ask_for_version_1 ? 0 : -1;
+    return named && no_arguments && version_1 ? 0 : -1;
 }
 
 /* ---- element types --------------------------------------------------------------------------------- */
@@ -364,12 +365,17 @@ static PyObject *owner_of(const struct known_type *known, PyObject *object)
 
 /* ---- the three ways -------------------------------------------------------------------------------- */
 
+static bool is_in_host_memory(int device_type)
+{
+    return device_type == DL_CPU || device_type == DL_CUDA_HOST || device_type == DL_ROCM_HOST;
+}
+
 static int take_dlpack(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
                        const struct known_type *known, const DLTensor *source)
 {
     DLDataType type = source->dtype; /* the source may be freed after describe */
     DLDevice device = source->device;
-    if (device.device_type == DL_CUDA_HOST || device.device_type == DL_ROCM_HOST)
+    if (is_in_host_memory(device.device_type))
         device = (DLDevice){HVD_CPU, 0};
     hvd_dtype dtype;
     char text[64];
@@ -434,16 +440,41 @@ static int take_by_format(struct tensor_view *view, PyObject *object, const stru
     return take_buffer(view, object, role, dtype);
 }
 
-/* The call passes no stream, so the producer has made the default stream of the device wait for its work.
- * That is the stream of the view, NULL. */
+/* Returns true, with the number of the device's default stream, if the object is on a device. */
+static bool default_stream_of(PyObject *object, int *stream)
+{
+    int type = DL_CPU, id;
+    PyObject *device = PyObject_CallMethodObjArgs(object, name_device, NULL);
+    bool known = device && PyTuple_Check(device) && PyArg_ParseTuple(device, "ii", &type, &id);
+    Py_XDECREF(device);
+    PyErr_Clear();
+    *stream = type == DL_CUDA || type == DL_CUDA_MANAGED ? DL_CUDA_DEFAULT_STREAM : DL_DEFAULT_STREAM;
+    return known && !is_in_host_memory(type);
+}
+
+/* Returns the arguments of __dlpack__. On a device they name the default stream, which is that of the view,
+ * NULL: the producer makes it wait for its work. Producers older than DLPack 1.0 wait only if they get one.
+ */
+static PyObject *capsule_options(PyObject *object)
+{
+    int stream;
+    /* Without types of devices the engine refuses every tensor that is on one. */
+    if (hvd_has_devices() && default_stream_of(object, &stream))
+        return Py_BuildValue("{s:O,s:i}", "max_version", version_1, "stream", stream);
+    return Py_BuildValue("{s:O}", "max_version", version_1);
+}
+
 static PyObject *ask_for_capsule(PyObject *object)
 {
     PyObject *method = PyObject_GetAttr(object, name_dlpack);
-    PyObject *capsule = method ? PyObject_Call(method, no_arguments, ask_for_version_1) : NULL;
-    if (method && !capsule && PyErr_ExceptionMatches(PyExc_TypeError)) { /* older than DLPack 1.0 */
+    PyObject *options = method ? capsule_options(object) : NULL;
+    PyObject *capsule = options ? PyObject_Call(method, no_arguments, options) : NULL;
+    if (options && !capsule && PyErr_ExceptionMatches(PyExc_TypeError)) { /* older than DLPack 1.0 */
         PyErr_Clear();
-        capsule = PyObject_Call(method, no_arguments, NULL);
+        if (!PyDict_DelItemString(options, "max_version"))
+            capsule = PyObject_Call(method, no_arguments, options);
     }
+    Py_XDECREF(options);
     Py_XDECREF(method);
     return capsule;
 }

@@ -47,6 +47,19 @@ class Table(ctypes.Structure):
     )
 
 
+class Managed(ctypes.Structure):
+    """DLManagedTensorVersioned."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", Tensor),
+    )
+
+
 class Finder:
     """Puts the engine that has the test device in the place of the extension module."""
 
@@ -74,10 +87,10 @@ streams = (device.device_stream(rank), device.device_side_stream(rank))
 current = streams[0]  # that this thread works on
 
 
-def make_capsule(table: Table) -> Any:
+def make_capsule(content: ctypes.Structure, name: bytes) -> Any:
     make = ctypes.pythonapi.PyCapsule_New
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-    return make(ctypes.addressof(table), b"dlpack_exchange_api", None)
+    return make(ctypes.addressof(content), name, None)
 
 
 class Array:
@@ -87,6 +100,9 @@ class Array:
         self.shape = (ctypes.c_int64 * 1)(ELEMENTS)
         self.data = device.device_allocate(rank, ctypes.c_size_t(4 * ELEMENTS))
         self.values = (ctypes.c_float * ELEMENTS)()
+
+    def description(self) -> Tensor:
+        return Tensor(self.data, DEVICE, rank, 1, FLOAT, 32, 1, self.shape)
 
     def write(self, stream: int, start: int) -> None:
         """Writes on that stream, with a delay."""
@@ -105,9 +121,31 @@ class ArrayWithoutStreams(Array):
     """The same, but without information on the thread's current stream."""
 
 
+class Exporter(Array):
+    """The same without an exchange table; as in older PyTorch only a stream that it is given waits."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return DEVICE, rank
+
+    def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None) -> Any:
+        if stream is not None:
+            assert (stream, max_version) == (0, (1, 0))
+            device.device_hold(
+                ctypes.c_void_p(streams[0])
+            )  # it waits for the stream on which the thread works
+        self.managed = Managed(1, 0, None, None, 0, self.description())
+        return make_capsule(self.managed, b"dltensor_versioned")
+
+
+class ExporterWithoutDevice(Exporter):
+    """The same, but nothing says before the capsule that it is on a device."""
+
+    __dlpack_device__ = None  # type: ignore[assignment]
+
+
 @Read
 def read(array: Array, tensor: Any) -> int:
-    tensor[0] = Tensor(array.data, DEVICE, rank, 1, FLOAT, 32, 1, array.shape)
+    tensor[0] = array.description()
     return 0
 
 
@@ -120,8 +158,9 @@ def current_stream(device_type: int, device_id: int, stream: Any) -> int:
 
 tables = [Table(1, 3, None, (ctypes.c_void_p * 3)(), read, current_stream)]
 tables.append(Table(1, 3, None, (ctypes.c_void_p * 3)(), read, Current()))
-Array.__dlpack_c_exchange_api__ = make_capsule(tables[0])  # type: ignore[attr-defined]
-ArrayWithoutStreams.__dlpack_c_exchange_api__ = make_capsule(tables[1])  # type: ignore[attr-defined]
+for kind, table in ((Array, tables[0]), (ArrayWithoutStreams, tables[1])):
+    kind.__dlpack_c_exchange_api__ = make_capsule(table, b"dlpack_exchange_api")  # type: ignore[attr-defined]
+Exporter.__dlpack_c_exchange_api__ = None  # type: ignore[attr-defined]
 
 other_set = core.process_set_add(list(range(size)))
 allreduce = core.describe(core.operations["allreduce"])
@@ -141,15 +180,19 @@ def work_on(stream: int) -> None:
 
 def late_sum(kind: type[Array]) -> bool:
     """Whether the sum is right if a side stream, the submitting thread's current one, writes the tensor."""
+    waits = kind in (Array, Exporter)
     array = kind()
     work_on(streams[1])
     device.device_hold(ctypes.c_void_p(streams[1]))
     array.write(streams[1], 3)
     handle = core.submit(allreduce, "late", [array])
     wait_for_engine()
-    if kind is Array:
+    if waits:
         assert not handle.done(), "the engine has not waited for the stream"
         device.device_go_on(ctypes.c_void_p(streams[1]))
+    if kind is Exporter:
+        device.device_finish(ctypes.c_void_p(streams[1]))
+        device.device_go_on(ctypes.c_void_p(streams[0]))
     handle.wait()
     right = array.is_sum(3)
     device.device_finish(ctypes.c_void_p(streams[1]))
@@ -208,6 +251,8 @@ def check(text: str, passed: Callable[[], bool]) -> None:
 for _ in range(3):
     check("waits for the current stream", lambda: late_sum(Array))
     check("needs the current stream", lambda: not late_sum(ArrayWithoutStreams))
+    check("waits for the producer's stream", lambda: late_sum(Exporter))
+    check("needs the producer's stream", lambda: not late_sum(ExporterWithoutDevice))
     check("waits for the streams of gradients", lambda: late_gradients(True))
     check("needs the streams of gradients", lambda: not late_gradients(False))
 core.shutdown()

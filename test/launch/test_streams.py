@@ -18,6 +18,6 @@ WORKER = Path(__file__).with_name("stream_worker.py")
 def test_an_operation_follows_the_streams_that_write_its_tensors(launcher: Launcher, size: int) -> None:
     done = launcher.run("-np", str(size), sys.executable, str(WORKER), str(MODULE))
     assert done.returncode == 0, done.stderr
-    for words in ("the current stream", "the streams of gradients"):
+    for words in ("the current stream", "the producer's stream", "the streams of gradients"):
         assert done.stdout.count(f"waits for {words}") == 3
         assert done.stdout.count(f"needs {words}") == 3
