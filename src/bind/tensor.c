@@ -324,7 +324,7 @@ static PyObject *call(PyObject *method, PyObject *object)
     return answer;
 }
 
-static bool says(PyObject *method, PyObject *object)
+static bool returns_true(PyObject *method, PyObject *object)
 {
     PyObject *answer = call(method, object);
     bool yes = answer && PyObject_IsTrue(answer) > 0;
@@ -350,7 +350,8 @@ static bool is_lazy(const struct known_type *known, const struct tensor_view *vi
 {
     if (known->storage_of && view->owner != object && fills_storage(view, type))
         return false;
-    return says(known->is_neg, object) || (type.code == DL_COMPLEX && says(known->is_conj, object));
+    return returns_true(known->is_neg, object) ||
+           (type.code == DL_COMPLEX && returns_true(known->is_conj, object));
 }
 
 /* Returns a new reference to the owner of the memory. That is the storage if there is one, because `t.data =
@@ -370,7 +371,7 @@ static bool is_in_host_memory(int device_type)
     return device_type == DL_CPU || device_type == DL_CUDA_HOST || device_type == DL_ROCM_HOST;
 }
 
-static int take_dlpack(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
+static int view_dlpack(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
                        const struct known_type *known, const DLTensor *source)
 {
     DLDataType type = source->dtype; /* the source may be freed after describe */
@@ -404,7 +405,7 @@ static int stream_of(const DLExchangeTable *table, DLDevice device, void **strea
     return table->current_stream(device.device_type, device.device_id, stream);
 }
 
-static int take_by_table(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
+static int view_by_table(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
                          const struct known_type *known)
 {
     const DLExchangeTable *table = known->table;
@@ -414,10 +415,10 @@ static int take_by_table(struct tensor_view *view, PyObject *object, const struc
         return refuse_with_cause(object, role); /* sparse, quantised, meta */
     if (stream_of(table, borrowed.device, &view->stream))
         return refuse_with_cause(object, role);
-    return take_dlpack(view, object, role, known, &borrowed);
+    return view_dlpack(view, object, role, known, &borrowed);
 }
 
-static int take_buffer(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
+static int view_buffer(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
                        hvd_dtype dtype)
 {
     const Py_buffer *buffer = &view->buffer;
@@ -431,13 +432,13 @@ static int take_buffer(struct tensor_view *view, PyObject *object, const struct 
     return describe(view, object, role, &tensor);
 }
 
-static int take_by_format(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
+static int view_by_format(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
 {
     hvd_dtype dtype;
     char text[64];
     if (!element_from_buffer(&view->buffer, &dtype, text, sizeof text))
         return refuse_type(object, role, text);
-    return take_buffer(view, object, role, dtype);
+    return view_buffer(view, object, role, dtype);
 }
 
 /* Returns true, with the number of the device's default stream, if the object is on a device. */
@@ -464,7 +465,7 @@ static PyObject *capsule_options(PyObject *object)
     return Py_BuildValue("{s:O}", "max_version", version_1);
 }
 
-static PyObject *ask_for_capsule(PyObject *object)
+static PyObject *request_capsule(PyObject *object)
 {
     PyObject *method = PyObject_GetAttr(object, name_dlpack);
     PyObject *options = method ? capsule_options(object) : NULL;
@@ -494,10 +495,10 @@ static bool shows_read_only(PyObject *object)
     return read_only;
 }
 
-static int take_by_capsule(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
+static int view_by_capsule(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
                            const struct known_type *known)
 {
-    PyObject *capsule = ask_for_capsule(object);
+    PyObject *capsule = request_capsule(object);
     if (!capsule)
         return refuse_with_cause(object, role);
     view->owner = capsule; /* it is not consumed, so its destructor frees the memory */
@@ -507,36 +508,36 @@ static int take_by_capsule(struct tensor_view *view, PyObject *object, const str
             return refuse(object, role, "speaks a version of DLPack that is not known here");
         if (role->written && managed->flags & DL_FLAG_READ_ONLY)
             return refuse(object, role, "is read-only, but the operation writes to it");
-        return take_dlpack(view, object, role, known, &managed->tensor);
+        return view_dlpack(view, object, role, known, &managed->tensor);
     }
     if (role->written && shows_read_only(object))
         return refuse(object, role, "is read-only, but the operation writes to it");
     DLManagedTensor *managed = PyCapsule_GetPointer(capsule, "dltensor");
-    return managed ? take_dlpack(view, object, role, known, &managed->tensor)
+    return managed ? view_dlpack(view, object, role, known, &managed->tensor)
                    : refuse_with_cause(object, role);
 }
 
-static int take(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
+static int view_object(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
 {
     struct known_type known = known_type_of(Py_TYPE(object));
     if (known.table)
-        return take_by_table(view, object, role, &known);
+        return view_by_table(view, object, role, &known);
     if (!PyObject_GetBuffer(object, &view->buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT))
-        return take_by_format(view, object, role);
+        return view_by_format(view, object, role);
     PyErr_Clear();
     hvd_dtype dtype;
     if (element_by_name(object, &dtype) && !PyObject_GetBuffer(object, &view->buffer, PyBUF_C_CONTIGUOUS))
-        return take_buffer(view, object, role, dtype);
+        return view_buffer(view, object, role, dtype);
     PyErr_Clear();
     if (PyObject_HasAttr(object, name_dlpack))
-        return take_by_capsule(view, object, role, &known);
+        return view_by_capsule(view, object, role, &known);
     return refuse(object, role, "is no tensor: it offers neither DLPack nor a contiguous buffer");
 }
 
 int tensor_view_init(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
 {
     memset(view, 0, offsetof(struct tensor_view, shape));
-    if (!take(view, object, role))
+    if (!view_object(view, object, role))
         return 0;
     tensor_view_release(view);
     return -1;

@@ -275,7 +275,7 @@ static void start(const struct node *node, TF_OpKernelContext *context, struct c
 
 static void compute_async(void *kernel, TF_OpKernelContext *context, struct tf_function *done)
 {
-    start(kernel, context, completion_take(done), NULL);
+    start(kernel, context, completion_keep(done), NULL);
 }
 
 static void compute(void *kernel, TF_OpKernelContext *context)

@@ -1,4 +1,4 @@
-/* completion.c - keeps TensorFlow's callback beyond the kernel's call. A callback is taken in the kernel's
+/* completion.c - keeps TensorFlow's callback beyond the kernel's call. A callback is kept in the kernel's
  * thread and run once, in any thread. TensorFlow passes the address of a std::function<void()> that is a
  * by-value parameter of its own: it is on the stack and is destroyed when the kernel's call returns, so it is
  * moved from there exactly as libstdc++ does. A callback on the heap, as a later version may have, is not
@@ -55,7 +55,7 @@ static bool on_own_stack(const void *address)
     return (uintptr_t)address >= lowest && (uintptr_t)address < end;
 }
 
-struct completion completion_take(struct tf_function *done)
+struct completion completion_keep(struct tf_function *done)
 {
     struct completion completion = {.lasting = done};
     if (on_own_stack(done)) {

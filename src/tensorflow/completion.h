@@ -14,7 +14,7 @@ bool completion_works(void);
 
 /* Takes ownership of the callback. Call it in the kernel's own call, whose return may destroy TensorFlow's
  * object. */
-struct completion completion_take(struct tf_function *done);
+struct completion completion_keep(struct tf_function *done);
 
 /* Runs the callback, once. TensorFlow may run more of the graph inside; context and tensors must no longer be
  * used. */

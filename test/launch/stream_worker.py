@@ -202,10 +202,10 @@ def late_sum(kind: type[Array]) -> bool:
 class Gradients:
     """A reducer whose parameters are their own gradients."""
 
-    def take(self, parameter: Array) -> Array:
+    def get(self, parameter: Array) -> Array:
         return parameter
 
-    def put(self, parameter: Array, reduced: Array) -> None:
+    def set(self, parameter: Array, reduced: Array) -> None:
         assert parameter is reduced
 
     def is_sparse(self, parameter: Array) -> bool:

@@ -23,7 +23,9 @@ except ImportError:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "apart: it starts a process of its own: one rank is enough")
+    config.addinivalue_line(
+        "markers", "own_process: the test starts a process of its own, so one rank runs it"
+    )
     hvd.init()
 
 
@@ -35,7 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         sizes = (
             [1]
-            if item.get_closest_marker("apart")
+            if item.get_closest_marker("own_process")
             else [1, 2, random.Random(seed + item.nodeid).choice([3, 4])]
         )
         parts[size in sizes].append(item)

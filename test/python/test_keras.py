@@ -553,7 +553,7 @@ print(loaded.serve(ones).shape)
 
 
 @on_tensorflow
-@pytest.mark.apart
+@pytest.mark.own_process
 def test_saved_and_exported_models_work_without_horovod(
     data: Any, rank: int, size: int, tmp_path: Path
 ) -> None:

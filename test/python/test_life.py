@@ -62,7 +62,7 @@ def test_many_lives(size: int) -> None:
     assert after[2] < resident + 8192
 
 
-@pytest.mark.apart
+@pytest.mark.own_process
 def test_before_init() -> None:
     """Programs search for this text."""
     code = "import horovod as hvd\nhvd.rank()"
@@ -72,7 +72,7 @@ def test_before_init() -> None:
     assert last == "ValueError: Horovod has not been initialized; use hvd.init()."
 
 
-@pytest.mark.apart
+@pytest.mark.own_process
 def test_without_a_launcher() -> None:
     code = "import horovod as hvd, numpy\nhvd.init()\nprint(hvd.size(), hvd.allreduce(numpy.ones(1)))"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
@@ -82,7 +82,7 @@ def test_without_a_launcher() -> None:
     assert result.stdout == "1 [1.]\n", result.stderr
 
 
-@pytest.mark.apart
+@pytest.mark.own_process
 @pytest.mark.parametrize(
     ("variable", "value", "says"),
     [
@@ -125,7 +125,7 @@ def lonely(code: str, seconds: float = 100, **more: str) -> subprocess.Popen[str
     return process
 
 
-@pytest.mark.apart
+@pytest.mark.own_process
 def test_ctrl_c_ends_init() -> None:
     """Long before the start timeout; with a rendezvous (under horovodrun) and without one."""
     process = lonely("hvd.init()")
@@ -135,7 +135,7 @@ def test_ctrl_c_ends_init() -> None:
     assert errors.splitlines()[-1] == "KeyboardInterrupt", errors
 
 
-@pytest.mark.apart
+@pytest.mark.own_process
 def test_init_after_an_interrupted_one() -> None:
     process = lonely(
         "import os, threading\n"
@@ -161,7 +161,7 @@ os.environ["HOROVOD_RENDEZVOUS"] = "127.0.0.1:%d" % listener.getsockname()[1]
 """
 
 
-@pytest.mark.apart
+@pytest.mark.own_process
 def test_init_in_two_threads() -> None:
     process = lonely(
         f"{SILENT_RENDEZVOUS}"
@@ -179,7 +179,7 @@ def test_init_in_two_threads() -> None:
     process.communicate(timeout=100)
 
 
-@pytest.mark.apart
+@pytest.mark.own_process
 @pytest.mark.parametrize("name", ["de_DE", "tr_TR"])
 def test_locales(name: str, tmp_path: Path) -> None:
     """A decimal comma, and letters whose capitals are others: settings and files stay what they are."""
@@ -214,7 +214,7 @@ def test_locales(name: str, tmp_path: Path) -> None:
     assert '"NEGOTIATE_BARRIER"' in (tmp_path / "timeline").read_text()
 
 
-@pytest.mark.apart
+@pytest.mark.own_process
 def test_the_end_of_a_tensor_waits_for_its_operation() -> None:
     """It runs while the tensors are released, and waiting releases them."""
     process = lonely(
@@ -587,7 +587,7 @@ def test_shutdown_in_a_signal_handler(call: str, raises: bool, rank: int, size: 
     join_again()
 
 
-@pytest.mark.apart
+@pytest.mark.own_process
 def test_shutdown_beside_a_thread_in_init() -> None:
     process = lonely(
         f"{SILENT_RENDEZVOUS}"
@@ -663,7 +663,7 @@ print("over")
 """
 
 
-@pytest.mark.apart
+@pytest.mark.own_process
 def test_shutdown_while_arguments_are_read() -> None:
     """Reading them runs Python, which may shut down, there or in another thread."""
     process = lonely(HOSTILE, HOROVOD_SIZE="1", MALLOC_PERTURB_="165")
@@ -671,7 +671,7 @@ def test_shutdown_while_arguments_are_read() -> None:
     assert out == "over\n", (process.returncode, errors)
 
 
-@pytest.mark.apart
+@pytest.mark.own_process
 def test_end_of_a_subinterpreter() -> None:
     """It imported the module, and its exit handlers run; the main interpreter's job goes on."""
     process = lonely(

@@ -43,7 +43,7 @@ def test_each_process_set(monkeypatch: pytest.MonkeyPatch) -> None:
     hvd.remove_process_set(added)
 
 
-@pytest.mark.apart
+@pytest.mark.own_process
 def test_before_init() -> None:
     script = "import horovod as hvd\ntry:\n    hvd.metrics()\nexcept ValueError as error:\n    print(error)"
     line = [sys.executable, "-c", script]

@@ -371,7 +371,7 @@ refused(tf.errors.InvalidArgumentError, "use hvd.init().", tf.function(lambda: h
 """
 
 
-@pytest.mark.apart
+@pytest.mark.own_process
 def test_before_init_and_on_several_local_devices() -> None:
     words = [sys.executable, "-c", ALONE]
     variables = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}

@@ -13,7 +13,7 @@ import pytest
 import horovod
 from horovod import _core
 
-pytestmark = pytest.mark.apart
+pytestmark = pytest.mark.own_process
 PATH = Path(str(_core.__file__))
 TENSORFLOW = PATH.parent / "libhorovod_tensorflow.so"
 

@@ -26,10 +26,10 @@ Q = TypeVar("Q", contravariant=True)
 class Gradients(Protocol[Q, A]):
     """The place in which a framework keeps the gradient of a parameter, or another value to reduce."""
 
-    def take(self, parameter: Q) -> A:
+    def get(self, parameter: Q) -> A:
         """Returns the gradient; zeros if this rank has computed none."""
 
-    def take_sparse(self, parameter: Q) -> A:
+    def get_sparse(self, parameter: Q) -> A:
         """Returns the gradient as a sparse one; without entries if this rank has computed none."""
 
     def is_sparse(self, parameter: Q) -> bool:
@@ -47,7 +47,7 @@ class Gradients(Protocol[Q, A]):
     def start_sparse(self, array: A, name: str, op: int, process_set: ProcessSet) -> Callable[[], A]:
         """Starts the reduction of a sparse array; the returned function waits for it."""
 
-    def put(self, parameter: Q, reduced: A) -> None:
+    def set(self, parameter: Q, reduced: A) -> None:
         """Makes the reduced array the gradient, unless it is in its memory; sparse if the gradient was."""
 
 
@@ -173,7 +173,7 @@ class Reducer(Generic[P, A]):
             trained = self.gradients.is_trained
             rest = [i for i in rest if i in self.group_of or trained(self.parameters[i])]  # groups stay whole
             self._start(rest, waits=True)
-            taken, self.in_flight = self.in_flight, set()
+            started, self.in_flight = self.in_flight, set()
             self.changed.clear()
             self.rounds, self.due = self.rounds + 1, False
             gathering, self.gathering = self.gathering, {}
@@ -183,7 +183,7 @@ class Reducer(Generic[P, A]):
             if failures:
                 self.forget()
                 raise failures[0]
-            self._settle(taken)
+            self._keep_sums(started)
 
     def forget(self) -> None:
         """Ends the step; the next gradients belong to a new one."""
@@ -191,7 +191,7 @@ class Reducer(Generic[P, A]):
         self.streams.clear()
         self.seen: dict[int, int] = {}  # passes since the step started
         self.changed: set[int] = set()  # gradients that have arrived since the last `finish`
-        self.settled: dict[int, A] = {}  # reduced sums to which a later pass may add
+        self.reduced: dict[int, A] = {}  # reduced sums to which a later pass may add
         self.rounds = 0
         self.due = False  # a gradient has arrived in its last pass
 
@@ -222,10 +222,10 @@ class Reducer(Generic[P, A]):
             self.in_flight.add(place)
             group = self.group_of.get(place)
             if self.start_own:
-                self.gradients.take(self.parameters[place])
+                self.gradients.get(self.parameters[place])
                 self.gathering[place] = self.start_own(self.parameters[place])
             elif self.sparse and place in self.sparse:
-                part = self._contribution(place, self._take(place))
+                part = self._contribution(place, self._gradient(place))
                 self.gathering[place] = self.gradients.start_sparse(
                     part, self._name(place), self.rules.op, self.rules.process_set
                 )
@@ -254,7 +254,7 @@ class Reducer(Generic[P, A]):
         """Starts the reduction of these gradients as one operation; it runs for every gradient of a step."""
         tensors = []
         for place in places:
-            tensor, context = self._take(place), None
+            tensor, context = self._gradient(place), None
             if self.rounds or place in self.careful:
                 tensor, context = self._prepare(place, tensor)
             self.sent[place] = tensor, context
@@ -278,10 +278,10 @@ class Reducer(Generic[P, A]):
         prepared = self.rounds or place in self.careful
         return None if prepared else self.streams.get(place)
 
-    def _take(self, place: int) -> A:
+    def _gradient(self, place: int) -> A:
         sparse = place in self.restored or (self.sparse and place in self.sparse)
-        take = self.gradients.take_sparse if sparse else self.gradients.take
-        return take(self.parameters[place])
+        get = self.gradients.get_sparse if sparse else self.gradients.get
+        return get(self.parameters[place])
 
     def _prepare(self, place: int, gradient: A) -> tuple[A, Any]:
         """Returns the dense array to reduce for a gradient, and the context of its compression."""
@@ -293,16 +293,16 @@ class Reducer(Generic[P, A]):
         operations, self.operations = self.operations, []
         sent, self.sent = self.sent, {}
         _core.wait(operations)
-        put, parameters = self.gradients.put, self.parameters
+        set_gradient, parameters = self.gradients.set, self.parameters
         for place, (reduced, context) in sent.items():
             if place in self.careful:
                 reduced = self.rules.compression.decompress(reduced, context)
-            if self.settled:
-                reduced = self._settled(place, reduced)
-            put(parameters[place], reduced)
+            if self.reduced:
+                reduced = self._with_earlier_rounds(place, reduced)
+            set_gradient(parameters[place], reduced)
 
     def _finish_sparse(self, place: int, gathering: Callable[[], A]) -> None:
-        self.gradients.put(self.parameters[place], self._settled(place, gathering()))
+        self.gradients.set(self.parameters[place], self._with_earlier_rounds(place, gathering()))
 
     def _name(self, place: int) -> str:
         """Returns a name that differs by round, so that a later round never meets another rank's step."""
@@ -313,24 +313,24 @@ class Reducer(Generic[P, A]):
         if not self.rounds or self.rules.op == Average:
             return gradient
         if place not in self.changed:
-            self.settled[place] = self.gradients.copy(gradient)
-        return gradient - self.settled[place]  # type: ignore[operator,no-any-return]
+            self.reduced[place] = self.gradients.copy(gradient)
+        return gradient - self.reduced[place]  # type: ignore[operator,no-any-return]
 
-    def _settled(self, place: int, reduced: A) -> A:
+    def _with_earlier_rounds(self, place: int, reduced: A) -> A:
         """Returns a reduced part together with the part of the gradient that was reduced before."""
-        if place not in self.settled:
+        if place not in self.reduced:
             return reduced
-        return self.settled.pop(place) + reduced  # type: ignore[operator,no-any-return]
+        return self.reduced.pop(place) + reduced  # type: ignore[operator,no-any-return]
 
-    def _settle(self, taken: Iterable[int]) -> None:
+    def _keep_sums(self, places: Iterable[int]) -> None:
         """Keeps copies of sums to which another backward pass of this step may still add."""
         if self.rules.op != Sum or not self.rules.early:
             return
-        for place in taken:
+        for place in places:
             if self.seen.get(place, 0) < self.passes:
-                gradient = self._take(place)
+                gradient = self._gradient(place)
                 dense = self.gradients.dense(gradient) if place in self.restored else gradient
-                self.settled[place] = self.gradients.copy(dense)
+                self.reduced[place] = self.gradients.copy(dense)
 
 
 def _failure_of(wait: Callable[[], None]) -> HorovodInternalError | None:

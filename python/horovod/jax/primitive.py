@@ -124,7 +124,7 @@ def _devices_of(context: Any) -> int:
     return int(axes.num_devices if hasattr(axes, "num_devices") else axes.axis_env.nreps)
 
 
-def _takes_memory(operation: _core.Operation, operand: Any) -> bool:
+def _reuses_memory(operation: _core.Operation, operand: Any) -> bool:
     """Returns true if the result may overwrite the operand.
 
     XLA copies an operand first if it is needed later, so it would copy every argument that was not donated.
@@ -151,7 +151,7 @@ def _fields(spec: Spec) -> list[tuple[str, Any]]:
 
 def _lower(context: Any, *operands: Any, spec: Spec) -> Any:
     _check_devices(_devices_of(context))
-    aliases = {i: i for i, operand in enumerate(operands) if _takes_memory(spec.operation, operand)}
+    aliases = {i: i for i, operand in enumerate(operands) if _reuses_memory(spec.operation, operand)}
     rule = jax.ffi.ffi_lowering("horovod", has_side_effect=True, operand_output_aliases=aliases)
     return rule(
         context,

@@ -23,7 +23,7 @@ from horovod.mxnet.trainer import DistributedTrainer as DistributedTrainer
 
 
 @_atexit.register
-def _finish_what_is_in_flight() -> None:
+def _finish_operations() -> None:
     """Finishes operations in flight before this rank leaves the job, as others wait for them.
 
     After an error it does not, as the others may never submit theirs.

@@ -26,13 +26,13 @@ _ROWS = 1  # the dimensions that are sparse in the gradient of an embedding
 class StoredGradients:
     """The gradients in ``parameter.grad``."""
 
-    def take(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+    def get(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         gradient = parameter.grad
         if gradient is None:
             gradient = parameter.grad = torch.zeros_like(parameter)
         return gradient
 
-    def take_sparse(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+    def get_sparse(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         if parameter.grad is None:
             indices = torch.empty((_ROWS, 0), dtype=torch.int64, device=parameter.device)
             values = parameter.new_empty((0, *parameter.shape[_ROWS:]))
@@ -61,7 +61,7 @@ class StoredGradients:
     ) -> Callable[[], torch.Tensor]:
         return sparse_allreduce_async(array, name, op, process_set)
 
-    def put(self, parameter: torch.nn.Parameter, reduced: torch.Tensor) -> None:
+    def set(self, parameter: torch.nn.Parameter, reduced: torch.Tensor) -> None:
         gradient = parameter.grad
         if gradient is reduced:
             return
@@ -136,10 +136,10 @@ class StepDeltas(StoredGradients):
         """Copies a parameter before the step."""
         self.before[parameter] = parameter.detach().clone(memory_format=torch.contiguous_format)
 
-    def take(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+    def get(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         return parameter.detach() - self.before[parameter]
 
-    def put(self, parameter: torch.nn.Parameter, reduced: torch.Tensor) -> None:
+    def set(self, parameter: torch.nn.Parameter, reduced: torch.Tensor) -> None:
         parameter.detach().copy_(self.before.pop(parameter).add_(reduced))
 
 

@@ -109,7 +109,7 @@ def share_bytes(tensors: Tensors) -> bool:
     return any(start + length > after for (start, length), (after, _) in itertools.pairwise(spans))
 
 
-def apart(inputs: Tensors, outputs: Tensors, rank: int, size: int) -> Tensors:
+def copied_if_shared(inputs: Tensors, outputs: Tensors, rank: int, size: int) -> Tensors:
     """Returns the inputs, copied if they share memory with an output except at the place of this rank."""
     if not share_bytes(inputs + outputs):
         return inputs

@@ -215,7 +215,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         rooms = [memory.room(operation.name, each) for each in outputs]
         pairs = zip(outputs, rooms, strict=True)
         copies = [pair for pair in pairs if pair[0][0].data_ptr() != pair[1].data_ptr()]
-        sent = memory.apart(sent, rooms, self._rank, self._size)
+        sent = memory.copied_if_shared(sent, rooms, self._rank, self._size)
         return self._submit(operation, sent, rooms, copies, results, opts, **fields)
 
     def _in_place(self, what: str, tensors: Tensors, reads: bool = False) -> tuple[Tensors, Copies]:

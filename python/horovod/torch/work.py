@@ -88,9 +88,9 @@ class Work(dist.Work):  # type: ignore[misc]
         self._error: Exception | None = None
         if finish:
             self._finishing = threading.RLock()  # reentrant, as handlers of signals may wait
-            handle.add_done_callback(self._settle)
+            handle.add_done_callback(self._complete)
 
-    def _settle(self, handle: Any) -> None:
+    def _complete(self, handle: Any) -> None:
         """Runs `finish` once, on the thread that completes the operation or one that finds it completed."""
         with self._finishing:
             if self._finish:
@@ -116,7 +116,7 @@ class Work(dist.Work):  # type: ignore[misc]
         try:
             self._handle.wait(limit)
             if self._finish:
-                self._settle(self._handle)
+                self._complete(self._handle)
         except TimeoutError as error:
             return dist.DistBackendError(
                 f"rank {self._group.rank()} of the group: {error}, which is the timeout: another rank has "
@@ -156,7 +156,7 @@ class Work(dist.Work):  # type: ignore[misc]
         if not self._handle.done():
             return False
         if self._finish:
-            self._settle(self._handle)
+            self._complete(self._handle)
         return True
 
     def exception(self) -> Any:
