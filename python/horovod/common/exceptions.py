@@ -12,12 +12,12 @@ class HorovodInternalError(RuntimeError):
     """A collective operation failed between the ranks: a mismatch, a lost rank, a rank that left.
 
     Attributes:
-        code: of the engine, such as ``"MISMATCH"`` (the job can go on), ``"PEER_LOST"``, ``"TIMED_OUT"`` or
-            ``"SHUT_DOWN"`` (it can't); "": raised by Python code.
-        lost_rank: the first rank that is lost, silent, late or gone; None: none is.
-        host: its host, or the one that is cut off from all others; "": unknown.
+        code: the code of the engine: ``"MISMATCH"`` (the job continues), ``"PEER_LOST"``, ``"TIMED_OUT"`` or
+            ``"SHUT_DOWN"`` (it has failed), …; "": Python code raised it.
+        lost_rank: the first rank that is lost, silent, late or gone; None: there is none.
+        host: its host, or the host that is cut off from all others; "": unknown.
         cause: ``"connection"``, ``"silence"``, ``"host"``, ``"network"``, ``"stall"``, ``"left"`` or
-            ``"none"``, as of ``hvd_cause`` in horovod.h.
+            ``"none"``, see ``hvd_cause`` in horovod.h.
     """
 
     code: str = ""
@@ -31,7 +31,7 @@ class JobFailedError(RuntimeError):
 
     Attributes:
         fault: the first cause; None: unknown, as when horovodrun itself was killed.
-        faults: for each rank that failed, why it did.
+        faults: the record of each rank that failed, by rank.
         exit_code: of horovodrun.
     """
 

@@ -1,4 +1,4 @@
-"""Why a rank failed, as data: the record that it publishes for its starter before it ends."""
+"""The record of a rank's failure, which the rank publishes for its starter before it ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import TracebackType
 from horovod import _core
 
 PREFIX = "fault/"  # of the keys under which ranks publish their records at the rendezvous
-PUBLISH_SECONDS = 1.0  # a rank ends within this time though the rendezvous does not answer
+PUBLISH_SECONDS = 1.0  # the longest wait for a rendezvous that does not answer
 PACKAGE = str(Path(__file__).parents[1])
 
 
@@ -22,18 +22,18 @@ class Fault:
     """Why a rank, or the whole job, failed.
 
     Attributes:
-        rank: the rank that failed; None: no rank did by itself, as when a host is lost.
+        rank: the rank that failed; None: no rank failed by itself, e.g. because a host is lost.
         host: its host; "": unknown.
-        cause: ``"exception"``: of its program. Or why its engine had stopped before: ``"connection"``,
-            ``"silence"``, ``"host"``, ``"network"``, ``"stall"``, ``"left"`` or ``"none"`` (``hvd_cause`` in
-            horovod.h). Or how its process ended, if it published nothing: ``"signal"``, ``"exit"``.
-        code: the engine's, such as ``"PEER_LOST"``; "": the engine had not stopped.
+        cause: ``"exception"``: its program raised one. Or why its engine had stopped before:
+            ``"connection"``, ``"silence"``, ``"host"``, ``"network"``, ``"stall"``, ``"left"`` or ``"none"``
+            (``hvd_cause`` in horovod.h). Or how its process ended without a record: ``"signal"``, ``"exit"``.
+        code: the code of the engine, such as ``"PEER_LOST"``; "": the engine had not stopped.
         lost_rank: the first rank that the engine has lost; -1: none.
         lost_host: its host, or the one that is cut off from all others; "": unknown.
         text: why the engine stopped, as a sentence.
-        exception: type and text of what ended the program, such as ``"KeyError: 'x'"``; "": nothing did.
-        file, line, function: where it was raised, outside of this package if it passed any other code.
-        pid, exit_code, signal: of the process; 0: unknown.
+        exception: type and text of the exception that ended the program, ``"KeyError: 'x'"``; "": none did.
+        file, line, function: where it was raised: the last frame outside this package, if there is one.
+        pid, exit_code, signal: how the process ended; 0: unknown.
     """
 
     rank: int | None = None
@@ -77,14 +77,14 @@ def _publish(kind: type[BaseException], error: BaseException, trace: TracebackTy
 
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Publishes first: printing may block while nobody reads stderr."""
+    """Publishes before it prints, as printing blocks while nobody reads stderr."""
     with contextlib.suppress(Exception):
         _publish(kind, error, trace)
     (_previous or sys.__excepthook__)(kind, error, trace)
 
 
 def publish_exceptions() -> None:
-    """From now on publishes the exception that ends this process, then calls the hook of before."""
+    """From now on publishes the exception that ends this process, then calls the hook that was set before."""
     global _previous
     if _previous is None:
         _previous, sys.excepthook = sys.excepthook, _hook

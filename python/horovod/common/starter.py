@@ -1,4 +1,4 @@
-"""Support for ranks that a launcher has started with the variables of Horovod's RendezvousServer."""
+"""Reads the variables of Horovod's RendezvousServer, for ranks that another launcher has started."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def adopt_variables() -> None:
         return
     if os.environ.get("HOROVOD_SIZE", "1") != "1" and not any(map(os.environ.get, SECRETS)):
         raise ValueError(
-            f"HOROVOD_GLOO_RENDEZVOUS_ADDR={address} is that of a launcher's RendezvousServer, but rank "
-            f"{os.environ.get('HOROVOD_RANK', '?')} has no HOROVOD_SECRET, without which that accepts "
-            "nobody. The launcher must put the one of its own os.environ, which create_run_env_vars of "
-            "horovod.runner.gloo_run returns, too, into the environment of every rank, here and elsewhere; "
-            "or set HOROVOD_SECRET_FILE for the launcher and all ranks"
+            f"HOROVOD_GLOO_RENDEZVOUS_ADDR={address} is the address of a RendezvousServer, but rank "
+            f"{os.environ.get('HOROVOD_RANK', '?')} has no HOROVOD_SECRET, which that server demands. The "
+            "launcher must give every rank the HOROVOD_SECRET of its own os.environ, which "
+            "horovod.runner.gloo_run.create_run_env_vars also returns; or set HOROVOD_SECRET_FILE for the "
+            "launcher and all ranks"
         )
     os.environ["HOROVOD_RENDEZVOUS"] = addresses.join(address, port)
     os.environ.setdefault("HOROVOD_JOB", f"rendezvous-{port}")  # rank 0 would serve an unnamed job

@@ -1,4 +1,4 @@
-"""Names of Horovod's launcher that have no meaning here: to ask for one says why.
+"""Names of Horovod's launcher that have no meaning here: importing one raises an error that says why.
 
 docs/compatibility.md lists them.
 """
@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from typing import Any
 
-_PICKLES = "it sends pickles over the network, which lets whoever reaches the port run code"
+_PICKLES = "it sends pickles over the network, so anyone who reaches the port can run code"
 _ELASTIC = "elastic jobs come with a later version"
 _NO_HTTP = (
     "there is no HTTP here: ranks meet at RendezvousServer, and results of horovod.run come through pipes"
 )
 _LSF = "only the hosts and slots of an allocation of LSF are read"
 
-# Modules, with all that is below them.
+# Modules, including their submodules.
 MODULES = {
     "horovod.runner.common.util.network": _PICKLES,
     "horovod.runner.common.service": _PICKLES,
@@ -28,7 +28,7 @@ MODULES = {
     "horovod.runner.util.remote": "horovodrun checks the hosts by itself",
     "horovod.runner.elastic": _ELASTIC,
 }
-# Names in modules that are there.
+# Names in modules that exist here.
 NAMES = {
     "horovod.runner.http.http_server.KVStoreServer": _NO_HTTP,
     "horovod.runner.http.http_server.KVStoreHandler": _NO_HTTP,
@@ -44,7 +44,7 @@ NAMES = {
 
 
 class _Finder(MetaPathFinder):
-    """Asked last, for modules that nobody else finds."""
+    """The last finder of `sys.meta_path`; it refuses modules that no other finder has found."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> None:
         if name in MODULES:
@@ -56,9 +56,10 @@ def _text(name: str, reason: str) -> str:
 
 
 def names_of(module: str) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a module.
+    """Returns the ``__getattr__`` of a module.
 
-    It raises ImportError, because ``from module import name`` replaces the text of an AttributeError.
+    For absent names it raises an ImportError, because ``from module import name`` replaces the text of an
+    AttributeError.
     """
 
     def get(name: str) -> Any:
@@ -70,7 +71,7 @@ def names_of(module: str) -> Callable[[str], Any]:
 
 
 class Absent:
-    """An attribute that a class of Horovod has."""
+    """An attribute that a class has in Horovod but not here; reading it raises an AttributeError."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = f"{owner.__module__}.{owner.__qualname__}.{name}"
@@ -80,5 +81,5 @@ class Absent:
 
 
 def install() -> None:
-    """Explains the import of modules that are not here."""
+    """From now on the import of an absent module raises an error that says why."""
     sys.meta_path.append(_Finder())

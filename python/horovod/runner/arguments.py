@@ -1,11 +1,11 @@
-"""What programs may say of a job, and the options of horovodrun that it means."""
+"""Translates the parameters of ``horovod.run`` to options of horovodrun."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# Parameters of ``run`` and the options of horovodrun that they are.
+# The option of horovodrun for each parameter of ``run``.
 FLAGS = {
     "num_proc": "-np",
     "min_num_proc": "--min-np",
@@ -41,10 +41,11 @@ OLD_NAMES = {
 
 
 class _HorovodArgs:
-    """A job for ``horovod.runner.launch._run``: set its attributes, None is not given.
+    """A job for ``horovod.runner.launch._run``, described by attributes; None means not given.
 
-    ``command`` is a list of words, or ``run_func`` a function, for which ``executable`` is the Python to use.
-    The others are called as the parameters of ``horovod.run``, or as any option of horovodrun with _ for -.
+    Either ``command`` is a list of words, or ``run_func`` is a function and ``executable`` the Python that
+    runs it. All other attributes have the names of ``horovod.run``'s parameters, or of an option of
+    horovodrun with _ instead of -.
     """
 
     def __init__(self) -> None:
@@ -55,7 +56,7 @@ class _HorovodArgs:
 
 
 def _words(flag: str, value: object) -> list[str]:
-    """An option of horovodrun with its value."""
+    """Returns an option of horovodrun and its value as words of a command line."""
     if value is None or value is False:
         return []
     if value is True or flag in SWITCHES:
@@ -66,7 +67,7 @@ def _words(flag: str, value: object) -> list[str]:
 
 
 def options_of(parameters: Mapping[str, Any]) -> list[str]:
-    """horovodrun's command line; ValueError when two parameters contradict each other."""
+    """Returns the options of horovodrun; raises ValueError if two parameters contradict each other."""
     given = {name: None if value in ([], set()) else value for name, value in parameters.items()}
     for first, second in EXCLUSIVE:
         if given[first] and given[second]:

@@ -1,4 +1,4 @@
-"""The command line of horovodrun as attributes of a Python object."""
+"""Parses the command line of horovodrun into attributes of a Python object."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _add_option(parser: argparse.ArgumentParser, shorter: str, choice: str, name
 
 @functools.cache
 def _parser() -> argparse.ArgumentParser:
-    """With the options of this version's horovodrun, which are in its program alone."""
+    """Returns a parser with the options that this version's `horovodrun --help` lists."""
     text = subprocess.run([horovodrun(), "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
     parser = argparse.ArgumentParser("horovodrun", allow_abbrev=False, epilog="See horovodrun --help.")
     for shorter, choice, name, argument in OPTION.findall(text):
@@ -68,12 +68,12 @@ def _version() -> str:
 def parse_args(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Returns the options of horovodrun and the command as attributes, for ``horovod.runner.launch._run``.
 
-    They are called as the parameters of ``horovod.run``, the others as the options with _ for -; what is not
-    given is None, or False for a switch. A --config-file is not read before the job starts. Ends the program,
-    as argparse does, when there is no such option.
+    An attribute has the name of the parameter of ``horovod.run``, or otherwise of the option, with _ instead
+    of -. Options that are not given are None, switches False. A --config-file is read only when the job
+    starts. An unknown option ends the program, as in argparse.
 
     Args:
-        arguments: the words behind ``horovodrun``; None: this program's.
+        arguments: the words after ``horovodrun``; None: this program's.
     """
     args = _parser().parse_args(arguments)
     if args.command[:1] == ["--"]:

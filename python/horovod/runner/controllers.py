@@ -1,4 +1,4 @@
-"""A command on the ranks of a job that a program's settings describe: what gloo_run and mpi_run share."""
+"""Runs a command on the ranks of a job that a ``BaseSettings`` describes, for gloo_run and mpi_run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from horovod.runner.program import horovodrun
 
 
 def run_command(options: Sequence[str], command: Sequence[str] | str, env: Mapping[str, str] | None) -> None:
-    """Runs horovodrun; RuntimeError if it fails. A command that is a text is split as a shell does."""
+    """Runs horovodrun and waits; RuntimeError if it fails. A text is split into words as a shell does."""
     words = shlex.split(command) if isinstance(command, str) else command
     code = subprocess.run([horovodrun(), *options, "--", *words], env=env, check=False).returncode
     if code:
@@ -27,7 +27,7 @@ def run_with_settings(
     env: Mapping[str, str] | None,
     command: Sequence[str] | str,
 ) -> None:
-    """Runs a command as the settings say; ``controller`` is ``use_gloo`` or ``use_mpi``."""
+    """Runs a command with these settings; ``controller`` is ``use_gloo`` or ``use_mpi``."""
     if settings.elastic:
         raise ValueError("elastic jobs come with a later version")
     same = ("num_proc", "ssh_port", "ssh_identity_file", "output_filename", "verbose")

@@ -1,4 +1,4 @@
-"""``horovod.run``: a function instead of a program, on ranks that are started for it."""
+"""``horovod.run``: starts ranks that run a Python function, and returns its results."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 TASK = "from horovod.runner.task import main; main()"
 
-# How programs know that ranks have failed.
+# Programs search for this text to find out that ranks have failed.
 FAILED = "Horovod detected that one or more processes exited with non-zero status"
 TRACEBACK_LINES = 40
-OUTCOME = "outcome"  # the file in which horovodrun says how the job ended
+OUTCOME = "outcome"  # the file in which horovodrun writes how the job ended
 
 
 def pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """A function with its arguments, for ``run_pickled``; ImportError when that needs cloudpickle."""
+    """Returns a function with its arguments as bytes; ImportError if cloudpickle is missing and needed."""
     try:
         import cloudpickle
     except ImportError:
@@ -44,17 +44,17 @@ def pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
             except (pickle.PicklingError, AttributeError, TypeError):
                 pass
         raise ImportError(
-            f"horovod.run can't send {name}, which no module can be asked for, to the ranks without "
-            "cloudpickle: pip install cloudpickle, or move the function into a module"
+            f"horovod.run can't send {name} to the ranks, as it is in no module that they can import: pip "
+            "install cloudpickle, or move the function into a module"
         ) from None
     data: bytes = cloudpickle.dumps((function, args, kwargs))
     return data
 
 
 def _launch(words: Sequence[str]) -> tuple[int, list[Output]]:
-    """Runs horovodrun; returns its exit code, and what became of its output.
+    """Runs horovodrun; returns its exit code and the two streams of its output.
 
-    The output goes through sys.stdout and sys.stderr, which in a notebook are not the process's own.
+    The output is written to sys.stdout and sys.stderr, which in a notebook are not those of the process.
     """
     outputs = [Output(f"sys.{name}", functools.partial(getattr, sys, name)) for name in ("stdout", "stderr")]
     with subprocess.Popen(
@@ -73,13 +73,13 @@ def _launch(words: Sequence[str]) -> tuple[int, list[Output]]:
 
 
 def _reports(folder: Path) -> list[Report]:
-    """Of the ranks that came so far, in rank order. Nobody else than this user can write to the folder."""
+    """Returns the reports that have arrived, in rank order. Only this user can write to the folder."""
     reports = [report for path in folder.glob(f"{REPORT}*") if (report := read_report(path))]
     return sorted(reports, key=lambda report: report.rank)
 
 
 def _unpickled(error: bytes | None) -> BaseException | None:
-    """The exception of a rank; None if it can't be brought here, as when its module exists only there."""
+    """Returns a rank's exception; None if it can't be unpickled, e.g. because its module is missing here."""
     try:
         found = pickle.loads(error) if error else None
     except Exception:
@@ -88,7 +88,7 @@ def _unpickled(error: bytes | None) -> BaseException | None:
 
 
 def _outcome(folder: Path) -> dict[str, Any]:
-    """What horovodrun has left about the end of the job (``faults_write_outcome`` in launch/faults.h)."""
+    """Returns what horovodrun has written about the end of the job (``faults_write_outcome``)."""
     try:
         found: dict[str, Any] = json.loads((folder / OUTCOME).read_bytes().decode(errors="replace"))
     except (OSError, ValueError):  # it was killed
@@ -97,7 +97,11 @@ def _outcome(folder: Path) -> dict[str, Any]:
 
 
 def _failure(reports: Sequence[Report], outcome: Mapping[str, Any], last_lines: str) -> JobFailedError:
-    """The cause is what the rank that horovodrun names raised; else an error that is not of a lost rank."""
+    """Returns the error to raise.
+
+    Its cause is the exception of the rank that horovodrun names, if that rank has sent one; otherwise an
+    exception of another rank, if possible not one about a lost rank.
+    """
     first = Fault(**outcome["first"]) if outcome.get("first") else None
     faults = {each["rank"]: Fault(**each) for each in outcome.get("ranks", [])}
     failed = [(report, _unpickled(report.error)) for report in reports if report.traceback]
@@ -125,13 +129,13 @@ def _result(report: Report) -> Any:
         return pickle.loads(report.result or b"")
     except Exception as error:
         raise RuntimeError(
-            f"what rank {report.rank} returned can't be unpickled here, {error!r}: return what needs no "
-            "module that only the ranks have"
+            f"the result of rank {report.rank} can't be unpickled here, {error!r}: return objects whose "
+            "modules this process can import"
         ) from error
 
 
 def _results(reports: Sequence[Report]) -> list[Any]:
-    """Those of all ranks: one of them may have ended without a result, as by ``os._exit(0)``."""
+    """Returns the results of all ranks; RuntimeError if a rank ended without one, e.g. by ``os._exit(0)``."""
     found = {report.rank: report for report in reports}
     size = reports[0].size if reports else 0
     missing = [str(rank) for rank in range(size) if rank not in found]
@@ -175,21 +179,29 @@ def run(
 ) -> list[T]:
     """Runs ``func(*args, **kwargs)`` on every rank of a new job, and returns the results in rank order.
 
-    The function, also one of a notebook or of ``__main__``, goes to the ranks by cloudpickle, and the results
-    come back likewise: through pipes, to other hosts over ssh, and through files of this host that only this
-    user can read. Its stdin is empty; what the ranks print is written to sys.stdout and sys.stderr, where
-    characters that their encoding lacks become escapes. A stream that refuses output ends nothing: once the
-    ranks have ended, a RuntimeWarning says that some of it is lost.
-    ``num_proc`` is 1 unless the hosts say more; ``np`` is its old name, as ``min_np``, ``max_np`` and
-    ``network_interface`` are old names, too. ``executable`` is the Python to use. The rest are the options of
-    ``horovodrun`` of that name, but ``use_mpi`` only warns: mpirun has no channel for functions and results.
+    The function, which may be defined in a notebook or in ``__main__``, is sent to the ranks by cloudpickle,
+    and so are its results: through pipes, over ssh to other hosts, and through files on this host that only
+    this user can read. The ranks' stdin is empty. Their output is written to sys.stdout and sys.stderr;
+    characters that the encoding lacks become escapes. If a stream refuses output, the job continues, and at
+    its end a RuntimeWarning says that some output is lost.
+
+    Args:
+        func: the function; every rank calls it once.
+        args: its positional arguments.
+        kwargs: its named arguments.
+        num_proc: the number of ranks; None: as many as the hosts have slots, or 1 without hosts.
+        executable: the Python that runs the ranks; None: this one.
+        use_mpi: only warns: mpirun has no channel for functions and results.
+
+    The other parameters are the options of ``horovodrun`` with these names. ``np``, ``min_np``, ``max_np``
+    and ``network_interface`` are old names.
 
     Raises:
         ValueError: parameters that exclude each other, or that ``horovodrun`` refuses.
         ImportError: the function can't be sent without cloudpickle.
-        JobFailedError: a RuntimeError: a rank failed; it says which one and how. What it raised is the
-            ``__cause__``, unless that can't be brought here; ``fault`` is the first cause as data, ``faults``
-            says why each rank failed.
+        JobFailedError: a RuntimeError: a rank failed; the text says which one and how. Its ``__cause__`` is
+            the rank's exception, unless that can't be unpickled here; ``fault`` is the first cause as data,
+            and ``faults`` has the reason of each rank that failed.
     """
     parameters = locals()
     function = pickled(parameters.pop("func"), parameters.pop("args"), parameters.pop("kwargs") or {})
@@ -204,7 +216,7 @@ def run(
 
 
 def run_pickled(function: bytes, executable: str | None, options: Sequence[str]) -> list[Any]:
-    """As ``run``, of a function that is ``pickled``, with the options of horovodrun."""
+    """Does ``run`` for the bytes that ``pickled`` returns, with options of horovodrun."""
     with private_folder(Path(tempfile.gettempdir()), "horovod-run-") as folder:
         send_function(folder, function)
         command = [executable or sys.executable, "-c", TASK]

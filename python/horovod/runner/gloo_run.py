@@ -1,4 +1,4 @@
-"""Ranks without MPI: started by horovodrun, or by a launcher that sets the variables by which they meet."""
+"""Starts ranks without MPI: by horovodrun, or by a function of the caller."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def create_run_env_vars(
 
 @contextlib.contextmanager
 def _private_script(variables: Mapping[str, str]) -> Iterator[Path]:
-    """A file that only this user can read, for a shell that shall have these variables.
+    """Makes a file that only this user can read, from which a shell reads these variables.
 
-    It is where hosts with a home folder in common find it.
+    It is below the home folder, which other hosts may share.
     """
     parent = Path.home() / ".horovod"
     parent.mkdir(mode=0o700, exist_ok=True)
@@ -83,7 +83,7 @@ def _failure(slot: SlotInfo, done: Future[int]) -> RuntimeError | None:
 def _run_slots(
     commands: Mapping[SlotInfo, str], execute: Callable[[str, SlotInfo, list[Event]], int]
 ) -> None:
-    """Runs the commands at once; when one fails the event tells the others to end."""
+    """Runs the commands concurrently; when one fails, sets the event on which the others must end."""
     stop, failures = Event(), []
     with ThreadPoolExecutor(len(commands)) as threads:
         running = {threads.submit(execute, text, slot, [stop]): slot for slot, text in commands.items()}
@@ -106,15 +106,15 @@ def launch_gloo(
     env: Mapping[str, str] | None,
     server_ip: str,
 ) -> None:
-    """Starts the ranks of a job by a function of the caller, and serves their rendezvous.
+    """Starts the ranks of a job by a function of the caller, serves their rendezvous, and waits for them.
 
-    The text that ``exec_command`` is given holds neither the secret nor the environment: it makes a shell
-    read them from a file below ~/.horovod, which only this user can read; other hosts need it in common.
+    The text that ``exec_command`` gets contains neither the secret nor the environment: the shell reads both
+    from a file below ~/.horovod, which only this user can read and which all hosts must share.
 
     Args:
-        command: of every rank, a list of words or a text for a shell.
-        exec_command: runs a text by a shell on the host of a slot, and returns its exit code; it should end
-            the process when one of the events that it is given comes.
+        command: the command of every rank, a list of words or a text for a shell.
+        exec_command: runs a text by a shell on the host of a slot and returns its exit code; it is called in
+            a thread for each rank, and should end the process when one of its events is set.
         settings: ``hosts`` and ``num_proc`` of the job.
         nics: the network interfaces that the ranks use; None: any.
         env: the environment of the ranks; None: that of this process.

@@ -1,4 +1,4 @@
-"""Ranks that LSF's jsrun starts; the name is Horovod's."""
+"""Starts ranks by LSF's jsrun, under Horovod's name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def js_run(
 ) -> None:
     """Runs a command on the ranks of a job and waits for it.
 
-    jsrun places the ranks and passes on their environment; ``settings.binding_args`` are more options for it.
+    jsrun places the ranks and gives them their environment; ``settings.binding_args`` are further options.
 
     Args:
         settings: the number of ranks of the job.

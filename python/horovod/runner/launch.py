@@ -20,22 +20,22 @@ __getattr__ = names_of(__name__)
 
 
 def run_commandline(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Becomes horovodrun, with this program's arguments unless others are given."""
+    """Replaces this process by horovodrun, with this program's arguments unless others are given."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     os.execv(horovodrun(), ["horovodrun", *words])
 
 
 def check_build(verbose: bool = False) -> None:
-    """Prints what this build can do."""
+    """Prints the features of this build."""
     text = subprocess.run([horovodrun(), "--check-build"], stdout=subprocess.PIPE, text=True, check=True)
     print(text.stdout, end="")
 
 
 def _run(args: _HorovodArgs | argparse.Namespace) -> list[Any] | None:
-    """Runs a job and waits for it; the results of ``run_func`` in rank order, None for a command.
+    """Runs a job and waits; returns the results of ``run_func`` in rank order, or None for a command.
 
     Raises:
-        ValueError: neither a command nor a function, or arguments that exclude each other.
+        ValueError: there is neither a command nor a function, or arguments exclude each other.
         RuntimeError: the command, or the function on a rank, failed.
     """
     given = dict(vars(args))
@@ -61,10 +61,10 @@ def run_controller(
     js_run: Callable[[], object] | None,
     verbosity: int | None,
 ) -> None:
-    """Calls the function for the controller that was chosen; ``gloo_run`` if none was.
+    """Calls the function of the chosen controller; ``gloo_run`` if none is chosen.
 
     Raises:
-        ValueError: the one that was chosen is not given.
+        ValueError: the function of the chosen controller is None.
     """
     chosen = {"mpi_run": mpi_run, "js_run": js_run, "gloo_run": gloo_run}
     name = "gloo_run" if use_gloo else "mpi_run" if use_mpi else "js_run" if use_jsrun else "gloo_run"

@@ -1,4 +1,4 @@
-"""Ranks that mpirun starts: ``horovodrun --mpi`` for programs; the name is Horovod's."""
+"""Starts ranks by mpirun, as ``horovodrun --mpi`` does, under Horovod's name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mpi_run(
         command: a list of words, or a text that is split as a shell does.
 
     Raises:
-        ValueError: the settings ask for what this version lacks.
+        ValueError: the settings need a feature that this version lacks.
         RuntimeError: a rank failed.
     """
     run_with_settings("use_mpi", settings, nics, env, command)

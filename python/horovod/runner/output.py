@@ -1,4 +1,4 @@
-"""The output of a started process, written to the streams of the caller."""
+"""Passes the output of a process on to streams of the caller."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from horovod.common.caller import warn_caller
 
 LAST_LINES = 40
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
-HELD_CHARACTERS = 1 << 16  # of a line without an end; a longer one is passed on in parts
-PIECE = 1024  # characters: encoded, they fit into a pipe that has room
-PIPE_BYTES = 1 << 20  # one read empties a pipe
-CHECK_SECONDS = 0.5  # how soon the end of the process is noticed while another one has its pipes open
-FLUSHES = 100  # of a stream that says again and again that it is ready, but takes nothing
+HELD_CHARACTERS = 1 << 16  # of an incomplete line; a longer one is passed on in parts
+PIECE = 1024  # characters; encoded, they fit into a pipe that polls as writable
+PIPE_BYTES = 1 << 20  # the most that a pipe holds, so one read empties it
+CHECK_SECONDS = 0.5  # between checks whether the process has ended while others keep its pipes open
+FLUSHES = 100  # attempts, for a stream that polls as writable but accepts nothing
 
 
 def _encoding() -> str:
@@ -43,7 +43,7 @@ def _wait_until_ready(stream: Any) -> None:
 def _write(stream: Any, text: str) -> None:
     """Writes a text; characters that the stream's encoding lacks become escapes, such as ``\\xf6``."""
     if isinstance(getattr(stream, "buffer", None), io.RawIOBase):
-        # What does not fit into a full pipe that does not block is dropped in silence (`python -u`).
+        # With `python -u` a write to a full non-blocking pipe silently drops the rest of the text.
         _wait_until_ready(stream)
     try:
         stream.write(text)
@@ -55,34 +55,34 @@ def _write(stream: Any, text: str) -> None:
 
 
 def _flush_when_ready(stream: Any) -> None:
-    """Empties the buffer of a pipe that does not block, as fast as its reader reads."""
+    """Flushes the buffer of a non-blocking pipe, as fast as its reader reads."""
     for _ in range(FLUSHES):
         _wait_until_ready(stream)
         with contextlib.suppress(BlockingIOError):
             stream.flush()
             return
-    raise BlockingIOError("the stream says that it is ready, but takes nothing")
+    raise BlockingIOError("the stream is writable, but accepts nothing")
 
 
 class Output:
-    """One pipe of a process: bytes arrive, and lines go to a stream of the caller.
+    """One pipe of a process: receives bytes and writes lines to a stream of the caller.
 
     Args:
-        name: of the stream, for the warning when it refuses.
-        target: returns the stream, which may become another one while the process runs.
-        prefix: of every line.
+        name: the name of the stream, for the warning if it refuses output.
+        target: returns the stream, which the program may replace while the process runs.
+        prefix: a text put before every line.
     """
 
     def __init__(self, name: str, target: Callable[[], Any], prefix: str = "") -> None:
         self.name = name
-        self.refusal = ""  # why the first line that is lost could not be written
+        self.refusal = ""  # why the first lost line could not be written; "": none is lost
         self.last: deque[str] = deque(maxlen=LAST_LINES)
         self._target, self._prefix = target, prefix
         self._decoder = codecs.getincrementaldecoder(_encoding())("backslashreplace")
         self._held, self._line_starts = "", True
 
     def receive(self, data: bytes) -> None:
-        """Writes the lines that are complete, and at the end, when ``data`` is empty, the rest."""
+        """Writes all complete lines. Empty ``data`` is the end: the rest is written as well."""
         text = self._held + self._decoder.decode(data, final=not data)
         complete = max(text.rfind("\n"), text.rfind("\r")) + 1
         if not data or len(text) - complete > HELD_CHARACTERS:
@@ -96,7 +96,7 @@ class Output:
                 self._offer(whole[at : at + PIECE])
 
     def _offer(self, piece: str) -> None:
-        """Writes a piece at once. Whatever the stream raises loses this piece, never the job."""
+        """Writes and flushes a piece. If the stream raises, the piece is lost, and the job continues."""
         try:
             stream = self._target()
             if stream is None:
@@ -112,9 +112,9 @@ class Output:
 
 
 def pass_on(process: subprocess.Popen[bytes], outputs: Sequence[Output]) -> None:
-    """Passes on what a process writes until it has ended, in the thread of the caller.
+    """Passes on the output of a process until it has ended, in the caller's thread.
 
-    A stream that blocks makes the process wait. Processes that have inherited the pipes may outlive it.
+    If a stream blocks, the process waits. Processes that have inherited its pipes may outlive it.
     """
     with selectors.DefaultSelector() as selector:
         for pipe, output in zip((process.stdout, process.stderr), outputs, strict=True):

@@ -1,4 +1,4 @@
-"""Folders that only this user can read, and that are gone with the process that made them."""
+"""Folders that only this user can read and that are removed with the process that made them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HELD = "held"  # a file that is locked as long as the process runs
 
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:
-    """Removes what processes have left that were killed."""
+    """Removes the folders of processes that were killed."""
     for folder in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # another user's, not abandoned, or locks are not supported
             if folder.lstat().st_uid == os.getuid():
@@ -24,7 +24,7 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
 
 
 def _hold(folder: Path) -> int:
-    """Returns the descriptor that holds the lock."""
+    """Locks a folder as in use; returns the descriptor that keeps the lock."""
     held = os.open(folder / HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with contextlib.suppress(OSError):
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -33,14 +33,14 @@ def _hold(folder: Path) -> int:
 
 @contextlib.contextmanager
 def private_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder, removed at the end or, if this process is killed before it, by the next call."""
+    """Makes a folder that is removed at the end or, if this process is killed, by the next call."""
     _remove_abandoned(parent, prefix)
     while True:
         folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         held = _hold(folder)
         if os.fstat(held).st_nlink:
             break
-        os.close(held)  # it looked abandoned before it was locked
+        os.close(held)  # another process has removed it before it was locked
     try:
         yield folder
     finally:

@@ -1,4 +1,4 @@
-"""Where horovodrun is."""
+"""Finds the program horovodrun."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import shutil
 
 
 def horovodrun() -> str:
-    """The path of the program that was installed together with this package."""
-    import importlib.metadata  # takes longer than all else that `import horovod` needs of the runner
+    """Returns the path of the program that was installed with this package."""
+    import importlib.metadata  # takes longer than all other imports of the runner
 
     try:
         files = importlib.metadata.files("horovod") or []

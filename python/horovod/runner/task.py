@@ -1,8 +1,7 @@
-"""What every rank of ``horovod.run`` executes: ``main``.
+"""The program of every rank of ``horovod.run``: ``main``.
 
-``horovodrun --task FOLDER`` gives every rank, on whatever host, FOLDER/function on stdin, and keeps what it
-writes to the descriptor behind stderr in FOLDER/report.<rank>. The folder is the caller's own, readable by
-nobody else.
+``horovodrun --task FOLDER`` gives every rank, on any host, FOLDER/function as stdin, and writes the bytes
+that a rank sends to descriptor 3 into FOLDER/report.<rank>. Only the caller's user can read the folder.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from horovod.runner.common.util.env import get_env_rank_and_size
 
 try:
     import cloudpickle as pickler
-except ImportError:  # then the function came by its name, and so does the result
+except ImportError:  # then the function was pickled by its name, and so is the result
     pickler = pickle
 
 FUNCTION = "function"
 REPORT = "report."
 REPORT_FILE = 3
-LENGTH_BYTES = 8  # in front of a report, which may be cut when its rank is killed
+LENGTH_BYTES = 8  # before a report, which is incomplete if its rank was killed
 
 
 @dataclass
@@ -38,20 +37,20 @@ class Report:
     size: int
     result: bytes | None = None  # pickled
     error: bytes | None = None  # the exception, if it can be pickled
-    traceback: str = ""  # "" when there was no exception
+    traceback: str = ""  # "": there was no exception
     summary: str = ""  # type and text of the exception
     when: float = field(default_factory=time.time)
 
 
 def send_function(folder: Path, function: Any) -> None:
-    """Leaves the function, and the folders where its modules are found, to the ranks."""
+    """Writes the function and the folders of its modules into the file that the ranks read."""
     with open(folder / FUNCTION, "wb") as file:
         pickle.dump(sys.path, file)
         file.write(function)
 
 
 def read_report(path: Path) -> Report | None:
-    """What a rank has left, if it is whole."""
+    """Returns the report of a rank; None if it is incomplete."""
     data = path.read_bytes()
     length = int.from_bytes(data[:LENGTH_BYTES], "little")
     whole = len(data) > LENGTH_BYTES and len(data) == LENGTH_BYTES + length
@@ -59,9 +58,9 @@ def read_report(path: Path) -> Report | None:
 
 
 def _receive_function() -> Any:
-    """Afterwards stdin is empty: what the function starts must not find it.
+    """Reads the function from stdin, which is empty afterwards, also for processes that the function starts.
 
-    Ranks share the position in it, and leave that where it is.
+    The ranks of a host share the position in the file, so it is mapped instead of read.
     """
     with mmap.mmap(0, 0, access=mmap.ACCESS_READ) as file:
         known = set(sys.path)
@@ -80,7 +79,7 @@ def _write(report: Report) -> None:
 
 
 def _pickled(error: BaseException) -> bytes | None:
-    """The exception as the caller can read it back, or None: many can be written, but not read."""
+    """Returns the pickled exception; None if it can't be unpickled, as is the case for many."""
     try:
         data: bytes = pickler.dumps(error)
         return data if isinstance(pickle.loads(data), BaseException) else None
@@ -99,7 +98,7 @@ def _run(rank: int, size: int) -> None:
 
 
 def main() -> None:
-    """Runs the function and reports."""
+    """Runs the function and reports its result or its exception."""
     rank, size = get_env_rank_and_size()
     os.set_inheritable(REPORT_FILE, False)
     try:

@@ -1,6 +1,6 @@
-"""The rendezvous of ranks that another launcher starts, under the names of Horovod.
+"""Serves the rendezvous for ranks that another launcher starts, under the names of Horovod.
 
-It is the engine's own store, whose connections are authenticated, not a server of HTTP.
+It is the engine's own store with authenticated connections, and no HTTP server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __getattr__ = names_of(__name__)
 
 
 def shared_secret() -> str:
-    """Returns the secret of the ranks; makes one, which processes inherit that are started from now on."""
+    """Returns the ranks' secret. If there is none, makes one that processes started from now on inherit."""
     secret, path = (os.environ.get(f"HOROVOD_SECRET{suffix}") for suffix in ("", "_FILE"))
     if not secret and path:
         return re.split("[\r\n]", Path(path).read_text(), maxsplit=1)[0]  # the ranks read its first line, too
@@ -30,7 +30,7 @@ def shared_secret() -> str:
 
 
 class RendezvousServer:
-    """Where the ranks of a job find each other.
+    """The server at which the ranks of a job find each other.
 
     Start every rank with ``HOROVOD_GLOO_RENDEZVOUS_ADDR`` and ``HOROVOD_GLOO_RENDEZVOUS_PORT``, with
     ``HOROVOD_RANK`` and ``HOROVOD_SIZE`` (``horovod.runner.gloo_run`` makes these variables), and with
@@ -42,10 +42,10 @@ class RendezvousServer:
         self._rendezvous: _core.Rendezvous | None = None
 
     def start(self, handler_cls: Any = None) -> int:
-        """Listens on all interfaces, and returns the port.
+        """Listens on all interfaces and returns the port.
 
         Raises:
-            ValueError: a handler of HTTP, of which there is none here.
+            ValueError: ``handler_cls`` was given, as there is no HTTP here; or it was started already.
             HorovodInternalError: no port is free.
         """
         if handler_cls is not None:
@@ -60,7 +60,7 @@ class RendezvousServer:
         return port
 
     def init(self, host_alloc_plan: Sequence[SlotInfo]) -> None:
-        """Accepts the plan of a job (``get_host_assignments``), whose ranks say by themselves where they are.
+        """Checks the plan of a job (``get_host_assignments``); the ranks report their places themselves.
 
         Raises:
             ValueError: the plan contradicts itself.

@@ -1,4 +1,4 @@
-"""Results that a program that starts jobs keeps for its next runs. horovodrun itself keeps nothing."""
+"""A cache of results on disk, for programs that start jobs. horovodrun itself does not use it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FILE = "cache.json"
 
 
 class Cache:
-    """Values in a file of a folder, which get too old; a file for other parameters starts anew.
+    """Values that expire, in a file. A file that was written for other parameters is not used. Any thread.
 
-    Keys may be anything whose ``repr`` tells them apart, values whatever JSON can hold.
+    Keys are compared by their ``repr``; values must be representable in JSON.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Cache:
             self._content = content
 
     def get(self, key: Any) -> Any:
-        """Returns the value, None if there is none or it is too old."""
+        """Returns the value; None if there is none or if it has expired."""
         with self._lock:
             value, written = self._content.get(repr(key), (None, 0.0))
         return value if time.time() - written <= self._seconds else None
@@ -51,7 +51,8 @@ class Cache:
 
 
 def use_cache() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: calls take ``fn_cache``, a Cache or None, and results in it are not computed again."""
+    """Returns a decorator that adds the parameter ``fn_cache``: a Cache whose results are not computed again,
+    or None."""
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)

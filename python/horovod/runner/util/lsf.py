@@ -9,7 +9,8 @@ from horovod.runner.absent import Absent
 
 
 def _slots() -> dict[str, int]:
-    """Slots by host, without the batch node: so it is called, or it has one slot, all others more."""
+    """Returns slots by host without the batch node, which has that name, or one slot where all others have
+    more."""
     slots: dict[str, int] = {}
     if path := os.environ.get("LSB_DJOB_RANKFILE"):
         for name in Path(path).read_text().split():
@@ -28,7 +29,7 @@ def _slots() -> dict[str, int]:
 
 
 class LSFUtils:
-    """What Horovod asks of an allocation of LSF."""
+    """The hosts and slots of an allocation of LSF."""
 
     get_num_cores = Absent()
     get_num_threads = Absent()
@@ -46,5 +47,5 @@ class LSFUtils:
 
     @staticmethod
     def get_num_processes() -> int:
-        """Returns how many ranks the hosts have slots for."""
+        """Returns the number of slots of all hosts."""
         return sum(_slots().values())

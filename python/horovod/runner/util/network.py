@@ -17,7 +17,7 @@ def _address_of(interface: str) -> str | None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         try:
             answer = fcntl.ioctl(own, SIOCGIFADDR, struct.pack("256s", interface.encode()))
-        except OSError:  # it has none
+        except OSError:  # the interface has no address
             return None
     return socket.inet_ntoa(answer[20:24])
 
@@ -33,7 +33,7 @@ def get_local_host_addresses() -> list[str]:
 
 
 def get_local_intfs(nic: str | None = None) -> set[str]:
-    """Returns the network interfaces that have an IPv4 address, or the one of them that is named."""
+    """Returns the network interfaces that have an IPv4 address; with a name, only that one."""
     return {name for name in _addresses() if nic in (None, name)}
 
 
@@ -46,7 +46,7 @@ def resolve_host_address(host_name: str) -> str | None:
 
 
 def filter_local_addresses(all_host_names: Iterable[str]) -> list[str]:
-    """Returns the names of other hosts; one that is unknown belongs to another host."""
+    """Returns the names that are not this host's; an unknown name counts as another host."""
     own = set(get_local_host_addresses())
     return [name for name in all_host_names if resolve_host_address(name) not in own]
 
@@ -68,7 +68,7 @@ def find_port(server_factory: Callable[[tuple[str, int]], T]) -> tuple[T, int]:
     """Makes a server at a free port of all interfaces; returns it with the port.
 
     Args:
-        server_factory: makes one that listens on an address, as those of ``socketserver`` do.
+        server_factory: makes a server for an address, as the classes of ``socketserver`` do.
     """
     server = server_factory(("", 0))
     return server, server.socket.getsockname()[1]  # type: ignore[attr-defined]

@@ -44,10 +44,10 @@ class Pipe:
             return text
 
     def flush(self) -> None:
-        """Does nothing: a text is there as soon as it is written."""
+        """Does nothing: a reader gets a text as soon as it is written."""
 
     def close(self) -> None:
-        """Ends the pipe for both sides; what was not read yet can still be read."""
+        """Closes the pipe for both sides; unread texts can still be read."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Threads for a function, and for what is to happen at an event."""
+"""Runs functions in threads, at once or when an event is set."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def on_event(
     """Runs a function in a thread once the event is set, unless ``stop`` is set before.
 
     Args:
-        event: what is waited for.
-        func: what runs then.
+        event: the event to wait for.
+        func: the function to call then.
         args: its arguments.
-        stop: gives up the wait.
-        check_stop_interval_s: how often, in seconds, ``stop`` is looked at.
+        stop: ends the wait if it is set.
+        check_stop_interval_s: the seconds between checks of ``stop``.
         daemon: whether the thread ends with the program.
         silent: whether exceptions of ``func`` are dropped.
 

@@ -1,4 +1,4 @@
-"""Settings as attributes of a program's arguments, as keys of a configuration file and as variables.
+"""Translates settings between a program's arguments, a configuration file and variables.
 
 ``horovodrun`` reads options and files by itself; this is for programs that set the environment of ranks.
 """
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 
 class Setting(NamedTuple):
-    """One setting; a row of src/base/settings.def says more."""
+    """The names of one setting, which is a row of src/base/settings.def."""
 
-    attribute: str  # also the option of horovodrun, with - for _
+    attribute: str  # also the option of horovodrun, with - instead of _
     variable: str
     key: str  # in the configuration file
-    unit: int = 1  # the variable is so many times the attribute
+    unit: int = 1  # the value of the variable for a value of 1 of the attribute
 
 
 SETTINGS = [
@@ -57,7 +57,7 @@ def _as_variable(value: Any, unit: int) -> str:
 
 
 def set_args_from_config(args: Any, config: Mapping[str, Any], override_args: Collection[str]) -> None:
-    """Sets the attributes of a configuration file's contents, but those that the command line has given."""
+    """Sets the attributes that a configuration file contains, except those in ``override_args``."""
     for setting in SETTINGS:
         section, _, key = setting.key.partition(".")
         value = (config.get(section) or {}).get(key)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 
-# Functions of the shell, which other shells can't read, and places that are no setting.
+# Functions of bash, which other shells can't read, and variables that belong to one process.
 IGNORED = (r"BASH_FUNC_.*", "OLDPWD", r".*CUDA_VISIBLE_DEVICES")
 
 
 def is_exportable(v: str) -> bool:
-    """Whether a variable of this name may be handed to a rank."""
+    """Returns true if a rank may get the variable of this name."""
     return not any(re.fullmatch(pattern, v) for pattern in IGNORED)
 
 

@@ -1,4 +1,4 @@
-"""A name for a host that processes in different containers of it do not share."""
+"""A name for the processes of a host that can share memory; containers of one host have different names."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def _hash(string: str) -> str:
 
 
 def host_hash(salt: str | None = None) -> str:
-    """The host's name and a digest that is equal for processes which can share memory.
+    """Returns the host's name and a digest, which is equal for processes that can share memory.
 
     Args:
         salt: makes it differ, e.g. the id of a container.
     """
     name, space = socket.gethostname(), 0
-    with contextlib.suppress(OSError):  # where there is no /proc, the name alone counts
+    with contextlib.suppress(OSError):  # without /proc the host's name decides
         space = os.stat("/proc/self/ns/ipc").st_ino  # processes that can't share memory differ here
     return f"{name.partition('.')[0]}-{_hash(f'{name}-{space}-{salt or str()}')}"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# A name, and then the slots behind a colon or among other words, or neither.
+# A name, optionally followed by a colon and slots, or by words that include slots=N.
 HOST_LINE = re.compile(
     r"([^\s:=\[]+|\[.*?\])(?:\s*:\s*(\d+)|\s(?:.*\s)?slots\s*=\s*(\d+)(?:\s.*)?)?",
 )
@@ -14,14 +14,14 @@ HOST_LINE = re.compile(
 
 @dataclass(frozen=True)
 class HostInfo:
-    """A host, and how many ranks it takes."""
+    """A host and its number of slots."""
 
     hostname: str
     slots: int
 
     @staticmethod
     def from_string(host_string: str) -> HostInfo:
-        """``host:slots``; ValueError for anything else."""
+        """Parses ``host:slots``; ValueError for any other text."""
         found = re.fullmatch(r"([\w.-]+)\s*:\s*([0-9]+)", host_string.strip())
         if not found:
             raise ValueError(f"'{host_string}' is no host with its slots, e.g. localhost:4")
@@ -41,18 +41,18 @@ class SlotInfo:
     cross_size: int
 
     def to_response_string(self) -> str:
-        """The six numbers in the order rank, size, local, cross, separated by commas."""
+        """Returns ``rank,size,local_rank,local_size,cross_rank,cross_size``."""
         numbers = (self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size)
         return ",".join(map(str, numbers))
 
 
 def parse_hosts(hosts_string: str) -> list[HostInfo]:
-    """``host:slots`` separated by commas; ValueError when one is not."""
+    """Parses entries ``host:slots`` separated by commas; ValueError if one has another form."""
     return [HostInfo.from_string(host) for host in hosts_string.split(",")]
 
 
 def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
-    """The names in ``host:slots,…``, and the slots by name."""
+    """Returns the names in ``host:slots,…``, and the slots by name."""
     parsed = parse_hosts(hosts)
     return [host.hostname for host in parsed], {host.hostname: host.slots for host in parsed}
 
@@ -65,10 +65,10 @@ def _entry_of_line(line: str) -> str:
 
 
 def parse_host_files(filename: str) -> str:
-    """A file of lines ``host slots=N`` or ``host:N`` as ``host:slots,…``, without what follows a #.
+    """Reads lines ``host slots=N`` or ``host:N`` and returns ``host:slots,…``; # starts a comment.
 
     Raises:
-        ValueError: a line is neither.
+        ValueError: a line has another form.
     """
     with open(filename, encoding="utf-8-sig") as file:
         lines = [line.partition("#")[0].strip() for line in file]
@@ -78,15 +78,15 @@ def parse_host_files(filename: str) -> str:
 def get_host_assignments(
     hosts: Sequence[HostInfo], min_num_proc: int, max_num_proc: int | None = None
 ) -> list[SlotInfo]:
-    """The places of the ranks, in their order.
+    """Returns the places of the ranks, in rank order.
 
     Args:
-        hosts: in the order in which they are filled.
-        min_num_proc: how many ranks there must be.
-        max_num_proc: how many there may be, if the hosts have room; None: any number.
+        hosts: the hosts, in the order in which their slots are filled.
+        min_num_proc: the least number of ranks.
+        max_num_proc: the largest number of ranks; None: one for every slot.
 
     Raises:
-        ValueError: the hosts have fewer slots.
+        ValueError: the hosts have fewer slots than ``min_num_proc``.
     """
     room = [(host.hostname, local) for host in hosts for local in range(host.slots)]
     if len(room) < min_num_proc:

@@ -1,4 +1,4 @@
-"""A shell command with all its processes: output goes where the caller wants, and none outlives it."""
+"""Runs a shell command whose processes all end with it, and passes its output to the caller's streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """SIGTERM for the process group; what is left after the grace gets SIGKILL."""
+    """Sends SIGTERM to the process group, and after the grace period SIGKILL to the remaining processes."""
     _signal_group(process, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(GRACEFUL_TERMINATION_TIME_S)
@@ -46,16 +46,17 @@ def execute(
     index: int | None = None,
     events: Sequence[threading.Event] | None = None,
 ) -> int:
-    """Runs a command with the shell and returns its exit code, or minus the signal that has ended it.
+    """Runs a command with the shell; returns its exit code, or the negative number of the signal that
+    ended it.
 
     Args:
         command: for ``/bin/sh``.
-        env: its environment; None: this process's.
-        stdout: has ``write``, which gets every line; None: sys.stdout. If it refuses one, the command
+        env: its environment; None: the environment of this process.
+        stdout: an object whose ``write`` gets every line; None: sys.stdout. If it refuses a line, the command
             continues, and a RuntimeWarning follows.
         stderr: the same for stderr.
         index: a number that is put before each line, as ``[1]<stdout>:``.
-        events: the command is ended when one of them is set.
+        events: if one of them is set, the command is ended.
     """
     outputs = [_output("stdout", stdout, index), _output("stderr", stderr, index)]
     over = threading.Event()

@@ -1,4 +1,4 @@
-"""What a program that starts ranks keeps of its job."""
+"""The settings of a job, for programs that start ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from horovod.runner.common.util.timeout import Timeout
 
 @dataclass(kw_only=True)
 class BaseSettings:
-    """Of any job; None: not given. What this launcher has no use for is kept for the program."""
+    """The settings of any job; None: not given. Some have no meaning here and are kept for the program."""
 
     num_proc: int | None = None
     verbose: int = 0
@@ -29,6 +29,6 @@ class BaseSettings:
 
 @dataclass(kw_only=True)
 class Settings(BaseSettings):
-    """Of a job on hosts that are known: ``hosts`` is ``host:slots,…``."""
+    """The settings of a job on known hosts: ``hosts`` is ``host:slots,…``."""
 
     hosts: str | None = None

@@ -1,4 +1,4 @@
-"""One deadline for several waits."""
+"""A deadline for several waits together."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class TimeoutException(Exception):  # noqa: N818
 
 
 class Timeout:
-    """A deadline that begins now.
+    """A deadline, counted from now.
 
     Args:
         timeout: seconds.
-        message: of the exception; ``{activity}`` and ``{timeout}`` are filled in.
+        message: the text of the exception, in which ``{activity}`` and ``{timeout}`` are replaced.
     """
 
     def __init__(self, timeout: float, message: str) -> None:
@@ -23,19 +23,19 @@ class Timeout:
 
     @property
     def timeout(self) -> float:
-        """The seconds it was made with."""
+        """The whole time in seconds."""
         return self._timeout
 
     def remaining(self) -> float:
-        """Seconds that are left, 0 when it is over."""
+        """Returns the seconds that are left; 0 after the deadline."""
         return max(0.0, self._end - time.monotonic())
 
     def timed_out(self) -> bool:
-        """Whether it is over."""
+        """Returns true after the deadline."""
         return self.remaining() == 0
 
     def check_time_out_for(self, activity: str) -> None:
-        """Raises TimeoutException when it is over; ``activity`` says what was waited for."""
+        """Raises TimeoutException after the deadline; ``activity`` names what the caller waited for."""
         if self.timed_out():
             text = self._message.format(activity=activity, timeout=self._timeout)
             raise TimeoutException(f"{text} (timeout: {self._timeout} seconds)")
