@@ -1,20 +1,23 @@
 """The code that all frameworks share. A new framework is a folder that defines how its arrays differ.
 
-======================================  ==================================================================
-The framework implements                and gets
-======================================  ==================================================================
-``arrays.MemoryArrays``, if the engine  from ``collectives.Collectives``: allreduce, allgather, broadcast,
-can reach the memory of its arrays,     reducescatter and alltoall, each blocking and asynchronous, also of
-else ``arrays.CopiedArrays``            groups, and in place in memory
-``derivatives.Differentiable``: how to  from ``derivatives.DifferentiableCollectives``: the same, with
-record an operation for its gradient    gradients of any order
-``reducer.Gradients``: where a          from ``reducer.Reducer``: reduction during the backward pass, groups,
-parameter keeps its gradient            passes per step, sparse gradients, compression, Adasum
-``gradient_list.Tensors``, or no more   from ``gradient_list``: ``GradientOptions`` and ``GradientList``, for
-than ``EagerTensors(collectives)``      optimizers without hooks: lists of gradients in, reduced ones out
-nothing                                 ``barrier``, ``join``, ``poll``, ``synchronize``, process sets,
-                                        ``broadcast_object``, ``allgather_object``, ``Compression``, metrics
-======================================  ==================================================================
+=============================================  ===========================================================
+To offer                                       a framework implements
+=============================================  ===========================================================
+allreduce and the other collectives, also      ``arrays.MemoryArrays`` (``dense``, ``empty_like``,
+asynchronous, grouped and in place: methods    ``adopt``), if the engine can reach the memory of its
+of ``collectives.Collectives(arrays)``         arrays by DLPack or the buffer protocol; otherwise
+                                               ``arrays.CopiedArrays`` (``values``, ``array``)
+the same with gradients of any order:          ``derivatives.Differentiable`` (``needs_gradient``,
+``derivatives.DifferentiableCollectives``      ``record``, ``zeros_like``, ``extend``)
+an optimizer that reduces a list of            nothing: ``gradient_list.EagerTensors(collectives)``; for
+gradients: ``gradient_list.GradientOptions``   sparse gradients or graphs ``gradient_list.Tensors``
+an optimizer that reduces during the           ``reducer.Gradients`` (where a parameter keeps its
+backward pass: ``reducer.Reducer``             gradient), and hooks that call the reducer
+``Compression``                                two methods (``compression.Compressor``), unless its arrays
+                                               have ``astype`` as NumPy's have
+``init``, process sets, ``barrier``, ``join``  nothing; its package exports them, as does
+``synchronize``, ``broadcast_object``, …       ``horovod/__init__.py``
+=============================================  ===========================================================
 
 If a framework's programs are graphs, as in JAX, it describes a call in its own way and passes it to the
 engine when the graph runs. ``CONTRIBUTING.md`` shows the shortest framework.
