@@ -7,6 +7,8 @@ Each framework has a package of its own, e.g. ``import horovod.torch as hvd``.
 
 from __future__ import annotations
 
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from horovod import _core
@@ -21,7 +23,9 @@ from horovod.framework.handles import poll as poll
 from horovod.framework.handles import synchronize as synchronize
 from horovod.framework.objects import allgather_object as allgather_object
 from horovod.framework.objects import broadcast_object as broadcast_object
-from horovod.runner import run as run
+
+if _TYPE_CHECKING:
+    from horovod.runner import run as run
 
 __version__ = _core.version()
 
@@ -48,3 +52,11 @@ grouped_reducescatter = _collectives.grouped_reducescatter
 grouped_reducescatter_async = _collectives.grouped_reducescatter_async
 alltoall = _collectives.alltoall
 alltoall_async = _collectives.alltoall_async
+
+
+def __getattr__(name: str) -> _Any:
+    """Imports the launcher when it is first used: no rank needs it, and importing it takes long."""
+    if name not in ("run", "runner"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    launcher = _importlib.import_module("horovod.runner")
+    return launcher if name == "runner" else launcher.run

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 
 from horovod import _core
 
 PREFIX = "fault/"  # of the keys under which ranks publish their records at the rendezvous
 PUBLISH_SECONDS = 1.0  # the longest wait for a rendezvous that does not answer
-PACKAGE = str(Path(__file__).parents[1])
+PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 
 @dataclass(frozen=True)

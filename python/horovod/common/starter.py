@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-from horovod.common import addresses
-
 SECRETS = ("HOROVOD_SECRET", "HOROVOD_SECRET_FILE")
 
 
@@ -23,6 +21,8 @@ def adopt_variables() -> None:
             "horovod.runner.gloo_run.create_run_env_vars also returns; or set HOROVOD_SECRET_FILE for the "
             "launcher and all ranks"
         )
+    from horovod.common import addresses  # imports socket, which few ranks need
+
     os.environ["HOROVOD_RENDEZVOUS"] = addresses.join(address, port)
     os.environ.setdefault("HOROVOD_JOB", f"rendezvous-{port}")  # rank 0 would serve an unnamed job
     if interface := os.environ.get("HOROVOD_GLOO_IFACE"):

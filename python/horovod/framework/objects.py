@@ -4,7 +4,8 @@ Only bytes of this job are unpickled: its connections are authenticated."""
 
 from __future__ import annotations
 
-import pickle
+import functools
+import importlib
 from typing import Any
 
 from horovod import _core
@@ -12,12 +13,16 @@ from horovod.common.basics import rank as own_rank
 from horovod.common.process_sets import ProcessSet, check_member, global_process_set
 from horovod.framework.requests import ALLGATHER, BROADCAST
 
-try:
-    import cloudpickle as pickler
-except ImportError:  # then functions and classes of __main__ can't be sent
-    pickler = pickle
-
 _LENGTH_BYTES = 8
+
+
+@functools.cache
+def _pickler() -> Any:
+    """Returns cloudpickle or, without it, pickle, which can't send functions and classes of __main__."""
+    try:
+        return importlib.import_module("cloudpickle")
+    except ImportError:
+        return importlib.import_module("pickle")
 
 
 def _broadcast_bytes(data: bytearray, root: int, name: str, process_set: int) -> None:
@@ -36,13 +41,13 @@ def broadcast_object(
     """
     name = "broadcast_object" if name is None else name
     number = check_member(process_set)
-    data = bytearray(pickler.dumps(obj)) if own_rank() == root_rank else bytearray()
+    data = bytearray(_pickler().dumps(obj)) if own_rank() == root_rank else bytearray()
     length = bytearray(len(data).to_bytes(_LENGTH_BYTES, "little"))
     _broadcast_bytes(length, root_rank, f"{name}.sz", number)
     if own_rank() != root_rank:
         data = bytearray(int.from_bytes(length, "little"))
     _broadcast_bytes(data, root_rank, f"{name}.t", number)
-    return obj if own_rank() == root_rank else pickle.loads(data)
+    return obj if own_rank() == root_rank else _pickler().loads(data)
 
 
 def allgather_object(
@@ -51,7 +56,7 @@ def allgather_object(
     """Returns every rank's object, in rank order."""
     name = "allgather_object" if name is None else name
     number = check_member(process_set)
-    data = bytearray(pickler.dumps(obj))
+    data = bytearray(_pickler().dumps(obj))
     length = bytearray(len(data).to_bytes(_LENGTH_BYTES, "little"))
     request = _core.describe(ALLGATHER, process_set=number, grouped=True)
     gathered = _core.run(request, name, (length, data))
@@ -60,5 +65,5 @@ def allgather_object(
     objects, end = [], 0
     for at in range(0, len(lengths), _LENGTH_BYTES):
         start, end = end, end + int.from_bytes(lengths[at : at + _LENGTH_BYTES], "little")
-        objects.append(pickle.loads(everything[start:end]))
+        objects.append(_pickler().loads(everything[start:end]))
     return objects
