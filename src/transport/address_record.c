@@ -43,6 +43,12 @@ const char *address_record_get(const struct address_record *theirs, const struct
     return NULL;
 }
 
+const char *address_record_of_peer(const struct peer *peer, int row, int index)
+{
+    const struct mesh *hub = peer->mesh->hub;
+    return address_record_get(&hub->records[peer->rank], &hub->records[hub->rank], row, index);
+}
+
 /* ---- the encoded form --------------------------------------------------------------------------------- */
 
 void address_record_encode(struct wire_writer *writer, const struct address_record *record)

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "net/socket.h"
 #include "transport/address_record.h"
-#include "transport/connect.h"
+#include "transport/connector.h"
 #include "transport/peer.h"
 
 #include <errno.h>

@@ -120,7 +120,7 @@ struct listeners {
 /* One transport: a constant table in a file of its own, and a row in transports.def. What is NULL is not
  * needed.
  *
- * Set-up is the same for all (mesh_open.c, connect.c): every rank listens for all its meshes and
+ * Set-up is the same for all (mesh_open.c, connector.c): every rank listens for all its meshes and
  * publishes its addresses for each transport; of two ranks the higher one dials, by the first row that
  * reaches the other, its addresses side by side, and the lower one accepts; the handshake authenticates both
  * ends of each connection; the first to complete it wins; the transport negotiates what else it needs, and
@@ -153,7 +153,7 @@ struct transport {
     short (*events)(const void *state);
     void (*discard)(void *state);
     /* Fills peer->links, all or that of the channel, or adds a lane to a striped one; the connection's number
-     * as in connect.h. Takes ownership of connection and `tls` (NULL: it is plain), also on failure. */
+     * as in link_dial.h. Takes ownership of connection and `tls` (NULL: it is plain), also on failure. */
     hvd_code (*open)(struct peer *peer, int number, int connection, struct tls *tls, void *state,
                      hvd_status *status);
 

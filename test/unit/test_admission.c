@@ -1,5 +1,5 @@
 /* test_admission.c - how long a connection that has not authenticated may stay when others wait for its
- * place. What owners do with it is in test_connect.c and test_rendezvous.c. */
+ * place. What owners do with it is in test_acceptor.c and test_rendezvous.c. */
 #include "base/clock.h"
 #include "net/admission.h"
 #include "test.h"

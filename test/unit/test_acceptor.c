@@ -1,4 +1,4 @@
-/* test_connect.c - the acceptor of a hub without its mesh: how many unauthenticated connections it bears and
+/* test_acceptor.c - the acceptor of a hub without its mesh: how many unauthenticated connections it bears and
  * for how long, that it reads before it drops, and where authenticated ones wait. */
 #include "base/clock.h"
 #include "base/platform.h"
@@ -6,7 +6,7 @@
 #include "intruders.h"
 #include "net/socket.h"
 #include "test.h"
-#include "transport/connect.h"
+#include "transport/connector.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -267,31 +267,38 @@ TEST(test_what_has_arrived_is_read_before_the_drop)
     bench_close(&bench);
 }
 
-/* For the connector of the mesh that it names, and not for ever. */
+/* For the mesh that it names, and not forever. */
 TEST(test_authenticated_connection_waits_for_its_mesh)
 {
     struct bench bench;
     struct connector *others[2];
     struct mesh meshes[2];
+    struct link *links[2] = {NULL};
+    struct peer peer = {.mesh = &meshes[1], .rank = 3, .reachable = 1 << TCP, .links = links};
     bench_open(&bench);
     for (unsigned i = 0; i < 2; i++) {
-        meshes[i] = (struct mesh){.hub = &bench.hub, .number = 6 + i};
+        meshes[i] = (struct mesh){
+            .hub = &bench.hub, .number = 6 + i, .channels = 2, .peers = &peer, .peer_count = (int)i};
         ASSERT_OK(connector_create(&meshes[i], &others[i], &check_status));
-        platform_event_clear(others[i]->event);
+        platform_event_clear(others[i]->claimant.event);
     }
-    int early = shake(&bench, 7), late = shake(&bench, 8);
+    int early = shake(&bench, 7), late = shake(&bench, 8), stranger = shake(&bench, 6);
     turn(&bench);
-    assert_true(socket_wait(others[1]->event, POLLIN, clock_now()));
-    assert_null(acceptor_claim(&bench.acceptor, others[0]));
-    assert_null(acceptor_claim(&bench.acceptor, bench.hub.connector));
-    struct attempt *attempt = acceptor_claim(&bench.acceptor, others[1]);
+    assert_true(socket_wait(others[1]->claimant.event, POLLIN, clock_now()));
+    assert_null(acceptor_claim(&bench.acceptor, &bench.hub));
+    assert_false(is_dropped(stranger));
+    assert_null(acceptor_claim(&bench.acceptor, &meshes[0])); /* in which rank 3 is no peer */
+    assert_true(is_dropped(stranger));
+    struct attempt *attempt = acceptor_claim(&bench.acceptor, &meshes[1]);
     assert_true(attempt && attempt->handshake.claim.from == 3 && attempt->handshake.claim.channel == 1);
+    assert_ptr_equal(attempt->peer, &peer);
     attempt_free(attempt);
-    assert_null(acceptor_claim(&bench.acceptor, others[1]));
+    assert_null(acceptor_claim(&bench.acceptor, &meshes[1]));
     assert_false(is_dropped(late));
     age_authenticated(&bench, 30 * CLOCK_SECOND);
     turn(&bench);
     assert_true(is_dropped(late));
+    close(stranger);
     close(early);
     close(late);
     connector_free(others[0]);
