@@ -4,7 +4,7 @@
  *   ring         the writer copies into shared memory, the reader out of it
  *   nontemporal  the same, with stores that bypass the caches
  *   direct       the stream refers to the writer's memory, which the reader copies: process_vm_readv(2)
- *   shared       the stream refers to memory that the reader has mapped (shm_memory.h) and reads in place
+ *   shared       the stream refers to memory that the reader has mapped (lending.h) and reads in place
  *
  * An ordinary store first takes the cache line away from the core that read it last. Between cores that share
  * a cache this is cheap; between others it was measured to take 50 to 100 ns, one line after the other: 1

@@ -24,13 +24,13 @@
 #define RING_GRAIN     16  /* the largest element; writing pauses only at multiples of it */
 #define RING_SLOTS     16
 
-/* Where bytes of the stream are: in an arena (shm_memory.h), or, if that is 0, at an address of the writer.
+/* Where bytes of the stream are: in an arena (arena.h), or, if that is 0, at an address of the writer.
  */
 struct ring_reference {
     uint64_t arena, offset, length;
 };
 
-/* Whether the reader can read the writer's memory directly (shm_memory.h). */
+/* Whether the reader can read the writer's memory directly (lending.h). */
 enum ring_access { RING_ACCESS_UNKNOWN, RING_ACCESS_GRANTED, RING_ACCESS_DENIED };
 
 struct ring_slot {

@@ -1,8 +1,9 @@
 /* shm.c - the transport through shared memory: per peer a segment with a ring each way for every link
  * (shm_link.c), and a Unix socket as doorbell and to notice its death. What a dead peer has written stays
- * readable. The memory passes over that socket at set-up, see shm_memory.h. One socket, that of the hub's
+ * readable. The memory passes over that socket at set-up, see sharing.h. One socket, that of the hub's
  * mesh, wakes a process for all its meshes. */
 #include "transport/mesh_open.h"
+#include "transport/sharing.h"
 #include "transport/shm_link.h"
 
 #include "base/platform.h"

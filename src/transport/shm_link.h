@@ -3,8 +3,10 @@
 #ifndef HVD_TRANSPORT_SHM_LINK_H
 #define HVD_TRANSPORT_SHM_LINK_H
 
+#include "transport/lending.h"
+#include "transport/path.h"
 #include "transport/peer.h"
-#include "transport/shm_memory.h"
+#include "transport/reserve.h"
 
 /* The state of this transport for one mesh. */
 struct shm_mesh {

@@ -5,7 +5,7 @@
 #include "base/platform.h"
 #include "rendezvous/connection.h"
 #include "transport/address_record.h"
-#include "transport/shm_memory.h"
+#include "transport/segment.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,6 +3,8 @@
 #include "base/platform.h"
 #include "net/socket.h"
 #include "test.h"
+#include "transport/arena.h"
+#include "transport/sharing.h"
 #include "transport/shm_link.h"
 
 #include <errno.h>

@@ -1,8 +1,9 @@
-/* test_shm_memory.c - rings whose memory comes on demand: what is there when, counted in blocks of the file.
+/* test_reserve.c - rings whose memory comes on demand: what is there when, counted in blocks of the file.
  */
 #include "base/platform.h"
 #include "test.h"
-#include "transport/shm_memory.h"
+#include "transport/reserve.h"
+#include "transport/segment.h"
 
 #include <errno.h>
 #include <string.h>
