@@ -26,14 +26,14 @@
  * `abort` ends all collectives of the row before it returns. Nothing may touch their tensors afterwards:
  * a library that can't be cancelled works on copies, which are then leaked.
  *
- * Order. Collectives of one process set start in the order of its decisions; one that is `apart` (its memory
- * overlaps that of another) runs alone in all rows, and requests of different sets that overlap in memory
- * never run at the same time. Otherwise sets have independent orders, so ranks may start a collective of set
- * A and one of set B in different orders. Libraries whose collectives occupy a device until all members have
- * arrived (NCCL) then deadlock. Such a row sets `one_order`: `start` is then called in one order over all
- * process sets, the order of turns that set 0 assigns (engine/turns.h). This costs a collective of another
- * set one round trip to the root of set 0, unless that set has one rank. A row with `run` has a thread for
- * each set, and can't have one_order. */
+ * Order. Collectives of one process set start in the order of its decisions; one that is `exclusive` (its
+ * memory overlaps that of another) runs alone in all rows, and requests of different sets that overlap in
+ * memory never run at the same time. Otherwise sets have independent orders, so ranks may start a collective
+ * of set A and one of set B in different orders. Libraries whose collectives occupy a device until all
+ * members have arrived (NCCL) then deadlock. Such a row sets `one_order`: `start` is then called in one order
+ * over all process sets, the order of turns that set 0 assigns (engine/turns.h). This costs a collective of
+ * another set one round trip to the root of set 0, unless that set has one rank. A row with `run` has a
+ * thread for each set, and can't have one_order. */
 #ifndef HVD_BACKEND_BACKEND_H
 #define HVD_BACKEND_BACKEND_H
 
@@ -163,7 +163,7 @@ struct backends {
     struct collective_queue started; /* waiting to start in a row */
     struct worker *workers;          /* list of the rows' workers; NULL: none */
     struct turn_source turns;
-    bool apart; /* the last collective that started runs alone */
+    bool exclusive; /* the last collective that started runs alone */
     bool aborted;
 };
 

@@ -1,7 +1,7 @@
 /* backends.c - the back ends of one process set: opens and closes rows, chooses a row for a batch, and starts
  * collectives in the order of decisions. Opening and closing run in the thread that opens or closes the set,
  * all other calls under the progress lock. A collective waits in `started` until its row may run it: alone if
- * it is `apart`, and with a turn if the row needs one order over all sets. */
+ * it is exclusive, and with a turn if the row needs one order over all sets. */
 #include "backend/backend.h"
 
 #include "backend/worker.h"
@@ -139,7 +139,7 @@ static bool rows_idle(const struct backends *backends)
 static bool may_start(const struct backends *backends)
 {
     const struct collective *next = backends->started.head;
-    if (!next || ((next->apart || backends->apart) && !rows_idle(backends)))
+    if (!next || ((next->exclusive || backends->exclusive) && !rows_idle(backends)))
         return false;
     return !needs_turn(backends, next) || backends->turns.has(backends->turns.owner);
 }
@@ -186,7 +186,7 @@ static bool rows_fill(struct backends *backends)
         struct collective *collective = collective_queue_pop(&backends->started);
         if (needs_turn(backends, collective))
             backends->turns.use(backends->turns.owner);
-        backends->apart = collective->apart;
+        backends->exclusive = collective->exclusive;
         row_start(backends, collective);
         any = true;
     }

@@ -26,21 +26,11 @@ bool algorithm_does(int index, hvd_operation operation, hvd_reduction reduction)
     return operation != HVD_ALLREDUCE || algorithm_table[index]->adasum == (reduction == HVD_ADASUM);
 }
 
-/* Returns true if the row adds in the order of ranks. Adasum has its own order, and one algorithm. */
-static bool is_ordered(const struct algorithm *row, int size)
-{
-    return row->operation != HVD_ALLREDUCE || row->adasum || size <= row->ordered_ranks;
-}
-
+/* In deterministic mode a row must add in the order of ranks. Adasum has its own order, and one algorithm. */
 static bool can_run(const struct algorithm *row, int size, const struct settings *settings)
 {
-    return !settings->deterministic || is_ordered(row, size);
-}
-
-static bool may_go_by_hosts(const struct algorithm *row, const struct settings *settings)
-{
-    bool reduces = operation_reduces(row->operation);
-    return reduces ? settings->hierarchical_allreduce : settings->hierarchical_allgather;
+    return !settings->deterministic || row->operation != HVD_ALLREDUCE || row->adasum ||
+           size <= row->ordered_ranks;
 }
 
 int algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t bytes,
@@ -49,6 +39,8 @@ int algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t 
 {
     const char *forced = settings->allreduce_algorithm;
     bool by_name = operation == HVD_ALLREDUCE && strcmp(forced, "auto") != 0;
+    bool by_hosts =
+        operation_reduces(operation) ? settings->hierarchical_allreduce : settings->hierarchical_allgather;
     int choice = -1;
     for (int i = 0; i < algorithm_count && (choice < 0 || by_name); i++) {
         const struct algorithm *row = algorithm_table[i];
@@ -56,7 +48,7 @@ int algorithm_choose(hvd_operation operation, hvd_reduction reduction, uint64_t 
             continue;
         if (by_name && strcmp(row->name, forced) == 0)
             return i;
-        if (row->by_hosts && !may_go_by_hosts(row, settings))
+        if (row->by_hosts && !by_hosts)
             continue;
         if (choice < 0 && (!row->fits || row->fits(bytes, topology, latency_threshold)))
             choice = i;

@@ -132,25 +132,12 @@ static struct range block_of(const struct collective *collective, size_t length,
 
 /* ---- memory --------------------------------------------------------------------------------------- */
 
-/* Returns the length of the room, in elements. */
-static size_t room_length(const struct collective *collective, bool folds)
-{
-    struct range whole = whole_of(collective);
-    return folds ? whole.length : half_of(collective, whole, false).length;
-}
-
-static struct vector extended(const struct vector *tensors, struct span *spans, size_t *starts)
-{
-    size_t count = (size_t)tensors->count;
-    memcpy(spans, tensors->spans, count * sizeof *spans);
-    return (struct vector){spans, starts, tensors->count + 3, 0};
-}
-
 static hvd_code begin(struct collective *collective, const struct tree *tree, hvd_status *status)
 {
     struct range whole = whole_of(collective);
     size_t count = (size_t)collective->output.count, element = hvd_dtype_size(collective->dtype);
-    size_t room = room_length(collective, tree->count > 0) * element;
+    struct range kept = tree->count > 0 ? whole : half_of(collective, whole, false);
+    size_t room = kept.length * element;
     size_t lists = (count + 3) * (sizeof(struct span) + sizeof(size_t)) +
                    count * (2 * sizeof(struct products) + sizeof(struct factors)) +
                    (size_t)tree->power * sizeof(int);
@@ -175,11 +162,12 @@ static hvd_code begin(struct collective *collective, const struct tree *tree, hv
                          .factors = factors,
                          .gates = (int *)(starts + count + 3)};
     a->room = (char *)(a->gates + tree->power); /* which is even: aligned for every type */
-    collective->output = extended(&a->tensors, spans, starts);
+    memcpy(spans, a->tensors.spans, count * sizeof *spans);
     spans[count] = (struct span){a->room, room};
     spans[count + 1] = (struct span){(char *)a->own, count * sizeof *products};
     spans[count + 2] = (struct span){(char *)a->theirs, count * sizeof *products};
     memset(a->theirs, 0, count * sizeof *products);
+    collective->output = (struct vector){spans, starts, (int)count + 3, 0};
     vector_measure(&collective->output);
     collective->scratch = a;
     return HVD_OK;

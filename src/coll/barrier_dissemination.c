@@ -22,22 +22,16 @@ struct token {
     char byte;
 };
 
-static hvd_code token_make(struct collective *collective, hvd_status *status)
+static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
+                     hvd_status *status)
 {
+    (void)phase, (void)more;
     struct token *token = calloc(1, sizeof *token);
     if (!token)
         return status_no_memory(status);
     token->span = (struct span){&token->byte, 1};
     collective->scratch = token;
     collective->output = (struct vector){&token->span, &token->start, 1, 1};
-    return HVD_OK;
-}
-
-static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
-                     hvd_status *status)
-{
-    (void)phase, (void)more;
-    TRY(token_make(collective, status));
     struct step send = {.kind = STEP_SEND, .buffer = BUFFER_OUTPUT, .gate = STEP_NO_GATE, .length = 1};
     struct step receive = {.kind = STEP_RECEIVE, .gate = STEP_NO_GATE, .length = 1};
     for (int round = 0; round < pattern_rounds(collective->size); round++) {

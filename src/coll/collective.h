@@ -117,7 +117,7 @@ struct collective {
     int rank, size;                  /* in the process set */
     const struct topology *topology; /* of the process set */
     int channel;                     /* the communicator's */
-    bool apart;                      /* runs alone: earlier ones have ended, later ones wait for its end */
+    bool exclusive;                  /* runs alone: earlier ones have ended, later ones wait for its end */
     struct choice choice;            /* the back end, and its way to move the batch */
     struct vector input, output;     /* equal spans if in place; `gathered`, if set, makes the output */
 
@@ -151,7 +151,7 @@ struct collective {
     void (*done)(struct collective *collective, const hvd_status *status);
     void *owner;
 
-    /* For the back end's use. */
+    /* Members of the back end. */
     const struct algorithm *algorithm;
     size_t piece_bytes;      /* about, per rank, of the ring allreduce */
     void *scratch;           /* the algorithm's, freed with free() at the end */

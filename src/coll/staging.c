@@ -108,7 +108,7 @@ static hvd_code copy_start(const struct collective *collective, const struct vec
     return code;
 }
 
-static hvd_code copy_settle(const struct collective *collective, hvd_status *status)
+static hvd_code copy_query(const struct collective *collective, hvd_status *status)
 {
     struct staging *staging = collective->staging;
     hvd_code code = staging->copying ? collective->memory->event_query(staging->copying, status) : HVD_OK;
@@ -119,7 +119,7 @@ static hvd_code copy_settle(const struct collective *collective, hvd_status *sta
     return code;
 }
 
-hvd_code staging_take_input(struct collective *collective, hvd_status *status)
+hvd_code staging_copy_input(struct collective *collective, hvd_status *status)
 {
     struct staging *staging = collective->staging;
     if (!staging)
@@ -131,10 +131,10 @@ hvd_code staging_take_input(struct collective *collective, hvd_status *status)
     if (!staging->input_copied && !overwritten)
         TRY(copy_start(collective, &staging->host_input.vector, &staging->input, status));
     staging->input_copied = true;
-    return copy_settle(collective, status);
+    return copy_query(collective, status);
 }
 
-hvd_code staging_give_output(struct collective *collective, hvd_status *status)
+hvd_code staging_copy_output(struct collective *collective, hvd_status *status)
 {
     struct staging *staging = collective->staging;
     const struct mirror *from =
@@ -142,7 +142,7 @@ hvd_code staging_give_output(struct collective *collective, hvd_status *status)
     if (!staging->output_copied)
         TRY(copy_start(collective, &staging->output, &from->vector, status));
     staging->output_copied = true;
-    return copy_settle(collective, status);
+    return copy_query(collective, status);
 }
 
 void staging_end(struct collective *collective)

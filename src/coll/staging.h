@@ -15,10 +15,10 @@ hvd_code staging_begin(struct collective *collective, hvd_status *status);
 
 /* Continues copying the input; HVD_IN_PROGRESS: call again; HVD_OK: the steps may run, as always without
  * staging. */
-hvd_code staging_take_input(struct collective *collective, hvd_status *status);
+hvd_code staging_copy_input(struct collective *collective, hvd_status *status);
 
 /* Continues copying the output after the last step; HVD_OK: the tensors have it. */
-hvd_code staging_give_output(struct collective *collective, hvd_status *status);
+hvd_code staging_copy_output(struct collective *collective, hvd_status *status);
 
 /* Waits for running copies and frees host memory: the collective's vectors must no longer be used. Does
  * nothing without staging. */

@@ -250,18 +250,15 @@ static ssize_t move_reduce(const struct task *task, struct link *link, size_t op
     return link->operations->consume(link, (size_t)viewed) ? viewed : -1;
 }
 
-static bool streams(const struct collective *collective)
-{
-    return !operation_reduces(collective->operation) && collective->output.length >= STREAM_LEAST;
-}
-
 static void copy_piece(const struct task *task, const struct piece *piece)
 {
     const struct run *run = task->run;
+    const struct collective *collective = run->collective;
+    bool streams = !operation_reduces(collective->operation) && collective->output.length >= STREAM_LEAST;
     if (run->prescales)
-        reduce_scale(run->collective->dtype, piece->to, piece->from, piece->length / run->element,
-                     run->collective->prescale, 1);
-    else if (piece->to != piece->from && streams(run->collective))
+        reduce_scale(collective->dtype, piece->to, piece->from, piece->length / run->element,
+                     collective->prescale, 1);
+    else if (piece->to != piece->from && streams)
         nontemporal_copy(piece->to, piece->from, piece->length);
     else if (piece->to != piece->from)
         memcpy(piece->to, piece->from, piece->length);

@@ -55,11 +55,11 @@ static void collective_finish(struct track *track, struct collective *collective
 }
 
 /* Collectives leave in the order in which their steps ended: a device also copies in order. */
-static bool leaving_settle(struct track *track)
+static bool leaving_finish(struct track *track)
 {
     bool any = false;
     for (struct collective *collective; (collective = track->leaving.head); any = true) {
-        hvd_code code = staging_give_output(collective, &collective->status);
+        hvd_code code = staging_copy_output(collective, &collective->status);
         if (code == HVD_IN_PROGRESS)
             return any;
         if (!code)
@@ -105,35 +105,13 @@ static struct endpoint *endpoint_find(const struct track *track, int peer)
     return endpoint;
 }
 
-/* The endpoint gets a step: from now on turns visit it. */
-static void endpoint_use(struct track *track, struct endpoint *endpoint)
-{
-    if (endpoint->busy)
-        return;
-    endpoint->busy = true;
-    endpoint->next_busy = NULL;
-    *track->busy_end = endpoint;
-    track->busy_end = &endpoint->next_busy;
-}
-
-static bool endpoint_is_idle(const struct endpoint *endpoint)
-{
-    return !endpoint->receives.head && !endpoint->sends.head && !endpoint->lent.head;
-}
-
-/* Returns true if the step needs a link. A step without bytes is done already, here and at the peer. */
-static bool step_needs_link(const struct step *step)
-{
-    return step->length > 0 && !step_is_local(step);
-}
-
 /* Makes all endpoints of a phase first, so that nothing must be undone when memory runs out. */
 static hvd_code endpoints_reserve(struct track *track, const struct schedule *schedule,
                                   struct collective *collective)
 {
     for (int i = 0; i < schedule->count; i++) {
         const struct step *step = &schedule->steps[i];
-        if (step_needs_link(step) && !endpoint_find(track, step->peer) &&
+        if (step->length > 0 && !step_is_local(step) && !endpoint_find(track, step->peer) &&
             !endpoint_add(track, step->peer, &collective->status))
             return collective->status.code;
     }
@@ -143,7 +121,7 @@ static hvd_code endpoints_reserve(struct track *track, const struct schedule *sc
 static void task_submit(struct track *track, struct task *task)
 {
     const struct step *step = task->step;
-    if (step->length == 0)
+    if (step->length == 0) /* it is done already, here and at the peer */
         return;
     task->run->left++;
     if (step_is_local(step)) {
@@ -151,7 +129,12 @@ static void task_submit(struct track *track, struct task *task)
         return;
     }
     struct endpoint *endpoint = endpoint_find(track, step->peer);
-    endpoint_use(track, endpoint);
+    if (!endpoint->busy) { /* from now on turns visit it */
+        endpoint->busy = true;
+        endpoint->next_busy = NULL;
+        *track->busy_end = endpoint;
+        track->busy_end = &endpoint->next_busy;
+    }
     task_queue_push(step->kind == STEP_SEND ? &endpoint->sends : &endpoint->receives, task);
 }
 
@@ -189,15 +172,6 @@ static hvd_code run_plan(struct track *track, struct run *run)
     return HVD_OK;
 }
 
-/* Ends a collective that failed while it was planned. It has no steps in any queue: those of its earlier
- * phases are done. */
-static void collective_fail(struct track *track, struct run *run)
-{
-    track->stopped = true;
-    track->planner = NULL;
-    run_finish(track, run);
-}
-
 static bool planner_next(struct track *track)
 {
     struct collective *collective = track->stopped ? NULL : collective_queue_pop(&track->waiting);
@@ -215,16 +189,6 @@ static bool planner_next(struct track *track)
     return track->planner != NULL;
 }
 
-/* Returns HVD_IN_PROGRESS while the input is not there yet. */
-static hvd_code planner_take_input(struct run *run)
-{
-    struct collective *collective = run->collective;
-    hvd_code code = run->phase ? HVD_OK : staging_take_input(collective, &collective->status);
-    if (code == HVD_IN_PROGRESS)
-        status_ok(&collective->status);
-    return code;
-}
-
 /* Plans all that can be planned: the planner's next phase once the previous one is done, then the next
  * collective. */
 static void track_plan(struct track *track)
@@ -233,11 +197,17 @@ static void track_plan(struct track *track)
         struct run *run = track->planner;
         if (run->left)
             return;
-        hvd_code code = planner_take_input(run);
-        if (code == HVD_IN_PROGRESS)
+        hvd_status *status = &run->collective->status;
+        hvd_code code = run->phase ? HVD_OK : staging_copy_input(run->collective, status);
+        if (code == HVD_IN_PROGRESS) { /* the input is not there yet */
+            status_ok(status);
             return;
+        }
         if (code || run_plan(track, run)) {
-            collective_fail(track, run);
+            /* It has no steps in any queue: those of its earlier phases are done. */
+            track->stopped = true;
+            track->planner = NULL;
+            run_finish(track, run);
         } else if (!run->more) {
             track->planner = NULL;
             if (!run->left)
@@ -275,7 +245,7 @@ static void task_finish(struct track *track, struct task_queue *queue, struct en
     task_end(track, task);
 }
 
-static bool lent_settle(struct track *track, struct endpoint *endpoint)
+static bool lent_finish(struct track *track, struct endpoint *endpoint)
 {
     bool any = false;
     struct link *link = endpoint->link;
@@ -341,7 +311,7 @@ static void set_wants(struct track *track)
             endpoint->link->want_taken = endpoint->lent.head ? endpoint->lent.head->lent : 0;
             link_await(endpoint->link);
         }
-        endpoint->busy = !endpoint_is_idle(endpoint);
+        endpoint->busy = endpoint->receives.head || endpoint->sends.head || endpoint->lent.head;
         if (endpoint->busy)
             place = &endpoint->next_busy;
         else
@@ -361,8 +331,8 @@ bool track_progress(struct track *track)
     for (endpoint = track->busy; endpoint; endpoint = endpoint->next_busy)
         moved |= endpoint_move(track, endpoint, &endpoint->sends);
     for (endpoint = track->busy; endpoint; endpoint = endpoint->next_busy)
-        moved |= lent_settle(track, endpoint);
-    moved |= leaving_settle(track);
+        moved |= lent_finish(track, endpoint);
+    moved |= leaving_finish(track);
     track_plan(track);
     set_wants(track);
     return moved;

@@ -7,15 +7,6 @@
 
 #include <math.h>
 
-/* Returns 1 / size, rounded down to a power of two. */
-static float weight_of(int size)
-{
-    float weight = 1;
-    while (weight * (float)size > 1)
-        weight /= 2;
-    return weight;
-}
-
 struct scaling scaling_of(hvd_dtype dtype, hvd_reduction reduction, double prescale, double postscale,
                           int size)
 {
@@ -27,7 +18,8 @@ struct scaling scaling_of(hvd_dtype dtype, hvd_reduction reduction, double presc
         scaling.divisor = size;
         return scaling;
     }
-    scaling.weight = weight_of(size);
+    while (scaling.weight * (float)size > 1) /* 1 / size, rounded down to a power of two */
+        scaling.weight /= 2;
     double factor = postscale / (size * (double)scaling.weight);
     /* A finite factor stays finite, as 0 times infinity is a NaN. Both turn all halves except 0 into
      * infinities. */

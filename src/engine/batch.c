@@ -625,7 +625,7 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     collective->topology = &running->comm->topology;
     collective->channel = batch->is_short ? CHANNEL_SHORT : CHANNEL_LONG;
     /* Such a request is alone in its batch. */
-    collective->apart = batch->requests[0] && batch->requests[0]->apart;
+    collective->exclusive = batch->requests[0] && batch->requests[0]->apart;
     collective->choice = batch->choice;
     collective->own_rows = running->own_rows;
     collective->row_bytes = running->row_bytes;

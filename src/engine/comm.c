@@ -757,7 +757,7 @@ static bool receive_reported(struct comm *comm)
 {
     bool any = false;
     uint64_t news[MESH_NEWS_BITS / 64];
-    mesh_take_news(comm->mesh, news);
+    mesh_collect_news(comm->mesh, news);
     for (int word = 0; word < MESH_NEWS_BITS / 64; word++) {
         for (uint64_t bits = news[word]; bits; bits &= bits - 1) {
             for (int peer = word * 64 + __builtin_ctzll(bits); peer < comm->size; peer += MESH_NEWS_BITS) {

@@ -20,7 +20,7 @@
 
 /* ---- interfaces --------------------------------------------------------------------------------------- */
 
-/* The bytes of an address; 0 bytes: of another family. */
+/* Returns the bytes of an address; none if it is of another family. */
 static size_t address_bytes(const struct sockaddr *address, uint8_t bytes[16])
 {
     if (!address || (address->sa_family != AF_INET && address->sa_family != AF_INET6))
@@ -42,7 +42,7 @@ static bool is_usable(const struct ifaddrs *each)
     return size && !local && (each->ifa_flags & IFF_UP) && (each->ifa_flags & IFF_RUNNING);
 }
 
-/* One element of the list. */
+/* One element of a list of interfaces and subnets. */
 struct entry {
     char text[ENTRY_LIMIT];
     bool excludes;
@@ -72,7 +72,7 @@ static hvd_code parse_network(struct entry *entry, hvd_status *status)
     return HVD_OK;
 }
 
-/* The element at *list, which moves on; `all_exclude`: of a list that begins with ^. */
+/* Parses the element at *list, and moves *list to the next one; `all_exclude`: the list starts with ^. */
 static hvd_code next_entry(const char **list, bool all_exclude, struct entry *entry, hvd_status *status)
 {
     size_t length = strcspn(*list, ",");
@@ -106,28 +106,22 @@ static bool matches(const struct entry *entry, const struct ifaddrs *each)
     return true;
 }
 
-static bool is_excluded(const char *interfaces, const struct ifaddrs *each)
-{
-    struct entry entry;
-    for (const char *at = interfaces; *at;)
-        if (!next_entry(&at, *interfaces == '^', &entry, NULL) && entry.excludes && matches(&entry, each))
-            return true;
-    return false;
-}
-
 static void add(struct addresses *found, const char *interfaces, const struct ifaddrs *each)
 {
     char text[SOCKET_TEXT];
-    if (found->count == ADDRESSES_LIMIT || is_excluded(interfaces, each) ||
-        !socket_host_text(each->ifa_addr, text))
+    struct entry entry;
+    if (found->count == ADDRESSES_LIMIT || !socket_host_text(each->ifa_addr, text))
         return;
+    for (const char *at = interfaces; *at;)
+        if (!next_entry(&at, *interfaces == '^', &entry, NULL) && entry.excludes && matches(&entry, each))
+            return;
     for (int i = 0; i < found->count; i++)
         if (strcmp(found->list[i], text) == 0)
             return;
     memcpy(found->list[found->count++], text, sizeof text);
 }
 
-/* All that an entry (NULL: any) stands for. */
+/* Adds the addresses of all interfaces that an entry matches; NULL: of all interfaces. */
 static void add_matching(struct addresses *found, const struct ifaddrs *all, const char *interfaces,
                          const struct entry *entry, bool loopback)
 {
@@ -198,7 +192,7 @@ hvd_code hvd_find_addresses(const char *interfaces, hvd_status *found)
     return HVD_OK;
 }
 
-/* As the routing table says: to connect a datagram socket sends nothing. */
+/* Asks the routing table: connecting a datagram socket sends nothing. */
 static bool find_source(const char *address, char source[SOCKET_TEXT])
 {
     struct addrinfo *found, hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICHOST};
@@ -236,7 +230,8 @@ static bool is_loopback(const char *numeric)
            (inet_pton(AF_INET, numeric, &four) == 1 && ntohl(four.s_addr) >> 24 == 127);
 }
 
-/* The host of the first element of "host:port,[::1]:port", "" if it is malformed; the next element. */
+/* Copies the host of the first element of "host:port,[::1]:port", "" if it is malformed. Returns the next
+ * element. */
 static const char *next_host(const char *list, char host[NAME_LIMIT])
 {
     char one[NAME_LIMIT + 16];
@@ -259,7 +254,7 @@ bool addresses_are_loopback(const char *list)
     return loopback;
 }
 
-/* Unless it is there, or this host hasn't got it, as one without IPv6. */
+/* Adds the address unless the list has it already, or this host lacks it, as one without IPv6 does. */
 static void add_loopback(struct addresses *addresses, const char *numeric)
 {
     int port = 0;
@@ -349,7 +344,8 @@ int ports_pick(const char *ports, int64_t number, int otherwise)
     return first + (int)(offset < 0 ? offset + count : offset);
 }
 
-/* At one port (0: the system's choice) of all addresses. 0, or an errno value, and the address at fault. */
+/* Listens at one port (0: the system's choice) of all addresses. Returns 0, or an errno value and the address
+ * at fault. */
 static int listen_at(const struct addresses *addresses, int fds[ADDRESSES_LIMIT], int *port, int *at_fault)
 {
     int count = addresses->count ? addresses->count : 1;

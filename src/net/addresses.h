@@ -24,11 +24,11 @@ hvd_code addresses_find(const char *interfaces, const char *preferred, struct ad
                         hvd_status *status);
 /* Checks that the list of interfaces is well formed. */
 hvd_code addresses_check(const char *interfaces, hvd_status *status);
-/* As addresses_find, of a list as of getifaddrs. */
+/* Does the same with a list as from getifaddrs. */
 hvd_code addresses_select(const struct ifaddrs *all, const char *interfaces, const char *preferred,
                           struct addresses *found, hvd_status *status);
 
-/* How this host reaches a numeric address, by its routing table. False: not at all. */
+/* Finds how this host reaches a numeric address, by its routing table. False: it can't. */
 struct route {
     char source[SOCKET_TEXT]; /* the own address that a connection has */
     char interface[16];
@@ -38,7 +38,7 @@ bool addresses_route(const char *address, struct route *route);
 /* 127.0.0.1 */
 extern const struct addresses addresses_of_loopback;
 
-/* Whether all hosts in "host:port,[::1]:port" are localhost or a numeric loopback address. */
+/* Returns true if all hosts in "host:port,[::1]:port" are localhost or a numeric loopback address. */
 bool addresses_are_loopback(const char *list);
 
 /* Adds the loopback addresses of those names on this host: Debian gives the host's own name such an address

@@ -16,6 +16,7 @@
 
 /* ---- limits ------------------------------------------------------------------------------------------- */
 
+/* Returns the grace of a silent newcomer. */
 static int64_t grace_of(int listener)
 {
     unsigned waiting, limit;
@@ -43,7 +44,7 @@ void admission_log(struct admission *admission, const char *text)
         log_warning(admission->rank, "%s%s%s", admission->name, text, held ? " (and more before it)" : "");
 }
 
-/* 0: accepting continues. */
+/* Masks the listeners; 0: accepting continues. */
 static void pause_until(struct admission *admission, int64_t until)
 {
     admission->paused_until = until;
@@ -137,7 +138,7 @@ static int accept_one(struct admission *admission, int listener, int kind)
     atfork_lock();
     int fd = admission->operations->accept(listener, kind, from);
     int error = fd < 0 ? errno : 0;
-    if (!error && !admission->operations->take(admission->owner, fd, kind, from))
+    if (!error && !admission->operations->adopt(admission->owner, fd, kind, from))
         error = ENOMEM;
     atfork_unlock();
     if (!error && dispensable) {

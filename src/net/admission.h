@@ -37,11 +37,11 @@ struct admission_operations {
     /* As accept(2), and writes where the connection comes from; EPERM: it is another user's, and was closed.
      */
     int (*accept)(int listener, int kind, char from[SOCKET_TEXT]);
-    /* Takes ownership of the descriptor, also on failure, and adds the newcomer. False: memory is out. */
-    bool (*take)(void *owner, int fd, int kind, const char *from);
+    /* Takes ownership of the descriptor, also on failure, and adds the newcomer. False: out of memory. */
+    bool (*adopt)(void *owner, int fd, int kind, const char *from);
     /* Closes and frees a newcomer that was removed. */
     void (*drop)(void *owner, struct newcomer *newcomer);
-    /* Whether the owner can hold one more connection of any state; NULL: always. */
+    /* Returns true if the owner can hold one more connection of any state; NULL: always. */
     bool (*has_room)(void *owner);
 };
 

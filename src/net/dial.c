@@ -50,7 +50,7 @@ static void fail(struct candidate *candidate, hvd_code code, const hvd_status *f
     candidate->dial->operations->end(candidate, fault);
 }
 
-/* HVD_PEER_LOST: it has failed. */
+/* Acts on the code of an operation. HVD_PEER_LOST: the candidate has failed. */
 static hvd_code conclude(struct candidate *candidate, hvd_code code, const hvd_status *fault,
                          hvd_status *status)
 {
@@ -87,14 +87,6 @@ static hvd_code begin(struct candidate *candidate, hvd_status *status)
 
 /* ---- all of them -------------------------------------------------------------------------------------- */
 
-static bool any_tried(const struct dial *dial)
-{
-    bool tried = false;
-    for (int i = 0; i < dial->begun; i++)
-        tried |= dial_candidate(dial, i)->socket.fd >= 0;
-    return tried;
-}
-
 hvd_code dial_turn(struct dial *dial, hvd_status *status)
 {
     while (dial->begun < dial->count && clock_now() >= dial->next_due) {
@@ -102,7 +94,10 @@ hvd_code dial_turn(struct dial *dial, hvd_status *status)
         if (code != HVD_IN_PROGRESS && code != HVD_PEER_LOST)
             return code;
     }
-    return dial->begun < dial->count || any_tried(dial) ? HVD_IN_PROGRESS : HVD_PEER_LOST;
+    bool trying = dial->begun < dial->count;
+    for (int i = 0; i < dial->begun; i++)
+        trying |= dial_candidate(dial, i)->socket.fd >= 0;
+    return trying ? HVD_IN_PROGRESS : HVD_PEER_LOST;
 }
 
 hvd_code dial_advance(struct candidate *candidate, hvd_status *status)
@@ -157,7 +152,7 @@ void dial_append_outcomes(const struct dial *dial, char *text, size_t capacity)
 
 /* ---- a race that blocks ------------------------------------------------------------------------------- */
 
-static hvd_code take_news(struct dial *dial, hvd_status *status)
+static hvd_code advance_reported(struct dial *dial, hvd_status *status)
 {
     struct poller_news news[NEWS_PER_TURN];
     int count = platform_poller_take(dial->poller, news, NEWS_PER_TURN);
@@ -182,7 +177,7 @@ hvd_code dial_run(struct dial *dial, int64_t patience, int64_t deadline, const s
         if (all && clock_now() >= end)
             return HVD_PEER_LOST;
         platform_poller_wait(dial->poller, -1, interrupt_slice(interrupt, end));
-        code = take_news(dial, status);
+        code = advance_reported(dial, status);
     }
     return code;
 }

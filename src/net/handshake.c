@@ -95,8 +95,7 @@ static bool mac_is_right(const struct handshake *handshake, const char *label, c
     return crypto_equal(expected, mac, sizeof expected);
 }
 
-/* A verdict without a proof: the other end learns why, and the connection ends. Zeros are sent where
- * nonce and MAC would. */
+/* Sends a verdict without a proof, after which the connection ends. Zeros take the place of nonce and MAC. */
 static void put_refusal(struct handshake *handshake, enum verdict verdict, size_t zeros)
 {
     static const uint8_t nothing[NONCE_BYTES + CRYPTO_MAC_BYTES];
@@ -234,7 +233,7 @@ static hvd_code receive_reply(struct handshake *handshake, struct wire_reader *r
     const uint8_t *mac = wire_get_raw(reader, CRYPTO_MAC_BYTES);
     if (!wire_done(reader))
         return refused(handshake, "its reply is malformed", status);
-    /* All but the MAC, as the acceptor did before it computed it. */
+    /* Remembers all except the MAC, as the acceptor did before it computed the MAC. */
     remember(handshake, reader->bytes, reader->length - CRYPTO_MAC_BYTES);
     bool right = mac_is_right(handshake, LABEL_ACCEPTS, mac);
     if (!right) {

@@ -73,7 +73,7 @@ static inline bool handshake_is_silent(const struct handshake *handshake)
     return handshake->stage == HANDSHAKE_HELLO;
 }
 
-/* What to poll for. */
+/* Returns the events to poll for. */
 short handshake_events(const struct handshake *handshake);
 
 /* Frees what the handshake still holds; a zeroed one is fine. */

@@ -46,7 +46,7 @@ static int find_numeric(const char *address, int port, struct addrinfo **found)
     return -1;
 }
 
-/* A descriptor, or -1 with errno. */
+/* Returns a descriptor, or -1: errno. */
 static int listen_on(const struct addrinfo *address, bool given_port)
 {
     int off = 0, on = 1;

@@ -27,7 +27,8 @@ int socket_connect(const struct addrinfo *address);
 int socket_connect_numeric(const char *address, int port);
 int socket_accept(int listener);
 
-/* Of a TCP listener: the connections that wait to be accepted, and how many may. False: it is none. */
+/* Returns how many connections wait at a TCP listener to be accepted, and how many may. False: it is no such
+ * listener. */
 bool socket_backlog(int listener, unsigned *waiting, unsigned *limit);
 
 int socket_error(int fd); /* how a connection came about: 0, or an errno value */
@@ -44,7 +45,7 @@ bool socket_wait(int fd, short events, int64_t deadline);
 
 void socket_close(int *fd); /* sets it to -1; -1 is fine */
 
-/* A descriptor that a poller reports. */
+/* A descriptor that a poller may report. */
 struct polled {
     int fd;       /* -1: none */
     int poller;   /* -1: none reports it */
@@ -104,7 +105,7 @@ enum stream_outcome stream_fill(struct stream *stream, size_t bytes);
 enum stream_outcome stream_read(struct stream *stream, size_t limit, const uint8_t **frame, size_t *length);
 #define STREAM_HEADER_BYTES sizeof(uint32_t)
 
-/* What to poll for. */
+/* Returns the events to poll for. */
 short stream_events(const struct stream *stream);
 
 #endif

@@ -64,7 +64,7 @@ static struct {
 #undef MEMBER
 } openssl;
 
-/* Of OpenSSL's headers. */
+/* Constants of OpenSSL's headers. */
 enum {
     CTRL_MODE = 33,
     CTRL_READ_AHEAD = 41,
@@ -252,7 +252,7 @@ void tls_free(struct tls *tls)
     free(tls);
 }
 
-/* What a call that returned n <= 0 means, in the words of recv and send. */
+/* Returns what recv or send would return for a call that has returned n <= 0. */
 static ssize_t outcome_of(struct tls *tls, int n)
 {
     switch (openssl.SSL_get_error(tls->ssl, n)) {

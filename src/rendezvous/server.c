@@ -91,7 +91,7 @@ static int accept_client(int listener, int kind, char from[SOCKET_TEXT])
     return socket_accept(listener);
 }
 
-static bool take_client(void *owner, int fd, int kind, const char *from)
+static bool adopt_client(void *owner, int fd, int kind, const char *from)
 {
     struct hvd_rendezvous *server = owner;
     struct connection *connection = connection_create(fd, server->secret);
@@ -118,7 +118,7 @@ static void drop_newcomer(void *owner, struct newcomer *newcomer)
 }
 
 static const struct admission_operations admission_operations = {
-    .accept = accept_client, .take = take_client, .drop = drop_newcomer, .has_room = has_room};
+    .accept = accept_client, .adopt = adopt_client, .drop = drop_newcomer, .has_room = has_room};
 
 static void advance(struct hvd_rendezvous *server, struct connection *connection)
 {

@@ -1,4 +1,6 @@
-/* acceptor.c - accepts connections, keeps those that have authenticated, and finds the peers behind them. */
+/* acceptor.c - accepts connections, keeps those that have authenticated, and finds their peers. The thread of
+ * the hub's connector; claimants in threads of their own, under the acceptor's lock. A connection is in one
+ * list at a time: the newcomers', then the authenticated ones', then its claimant's. */
 #include "transport/acceptor.h"
 
 #include "base/platform.h"
@@ -16,7 +18,7 @@ static int accept_connection(int listener, int row, char from[SOCKET_TEXT])
     return transport_at(row)->accept(listener, from);
 }
 
-static bool take_connection(void *owner, int fd, int row, const char *from)
+static bool adopt_connection(void *owner, int fd, int row, const char *from)
 {
     struct acceptor *acceptor = owner;
     struct handshake_claim expected = attempt_claim(acceptor->hub, row);
@@ -55,7 +57,7 @@ static void drop_newcomer(void *owner, struct newcomer *newcomer)
 void acceptor_init(struct acceptor *acceptor, struct mesh *hub, int poller)
 {
     static const struct admission_operations operations = {
-        .accept = accept_connection, .take = take_connection, .drop = drop_newcomer};
+        .accept = accept_connection, .adopt = adopt_connection, .drop = drop_newcomer};
     *acceptor = (struct acceptor){
         .hub = hub,
         .admission = {.operations = &operations, .owner = acceptor, .poller = poller, .rank = hub->rank}};

@@ -14,7 +14,7 @@
 
 #include <pthread.h>
 
-/* One who opens a mesh in another thread than the one that accepts. */
+/* The connector of a mesh that is opened in another thread than the one that accepts. */
 struct claimant {
     int event;             /* set when there is an authenticated connection, or a fault */
     hvd_status fault;      /* no descriptor to accept a connection; under the acceptor's lock */

@@ -63,7 +63,7 @@ void address_record_encode(struct wire_writer *writer, const struct address_reco
     }
 }
 
-/* What this rank does not know it can't use. */
+/* Returns a row past the last one if this rank does not know the transport. */
 static int find_row(const char *name)
 {
     int row = 0;

@@ -20,7 +20,7 @@ void address_record_free(struct address_record *record);
  * they come last unless both ranks are on it. */
 const char *address_record_get(const struct address_record *theirs, const struct address_record *mine,
                                int row, int index);
-/* The same of a peer, in the order in which this rank tries its addresses. */
+/* Returns the index-th address of a peer, in the order in which this rank tries them. */
 const char *address_record_of_peer(const struct peer *peer, int row, int index);
 const char *address_record_next(const char *address); /* the line behind it, or NULL */
 /* Returns true if the lines have the address, with any port. */

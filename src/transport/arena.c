@@ -1,4 +1,5 @@
-/* arena.c - an arena is a segment with a page for its head in front. */
+/* arena.c - an arena is a segment with a page for its head in front. Any thread; the arenas of the process
+ * are in a list under atfork_lock, in the order of their serial numbers. */
 #include "transport/arena.h"
 
 #include "base/platform.h"

@@ -1,4 +1,5 @@
-/* attempt.c - carries one connection from connecting through the handshake to the transport's negotiation. */
+/* attempt.c - carries one connection from connecting through the handshake to the transport's negotiation.
+ * One thread at a time, that of its connector or acceptor. */
 #include "transport/attempt.h"
 
 #include "base/settings.h"

@@ -1,4 +1,5 @@
-/* connector.c - dials, claims and negotiates until links are there, and decides what a failure means. */
+/* connector.c - dials, claims and negotiates until links are there, and decides what a failure means. One
+ * thread at a time. While a mesh is opened a failure is returned; later it is the loss of the peer. */
 #include "transport/connector.h"
 
 #include "base/platform.h"

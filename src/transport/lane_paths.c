@@ -1,4 +1,5 @@
-/* lane_paths.c - finds a path to the peer for each interface of this host. */
+/* lane_paths.c - finds a path to the peer for each interface of this host. No state; the thread that dials.
+ */
 #include "transport/lane_paths.h"
 
 #include "transport/address_record.h"

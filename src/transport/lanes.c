@@ -28,8 +28,8 @@
 #define PERIODS_OF_LIMIT 10
 #define LEAST_PERIOD     1000 /* ms, the kernel's */
 
-/* Until the kernel gives up a connection whose retransmissions are lost, in ms: about its default, which that
- * period would shorten. */
+/* The time in ms until the kernel gives up a connection whose retransmissions are lost. It is about the
+ * kernel's default, which that period would shorten. */
 #define RETRANSMISSION_TIME 900000
 #ifndef TCP_RTO_MAX_MS
 #define TCP_RTO_MAX_MS 44
@@ -47,35 +47,31 @@ void lanes_init(struct lanes *lanes, bool striped, double limit)
                             .in_left = block};
 }
 
-static void outlast_outages(int fd, double limit)
-{
-    int time = (int)fmax(RETRANSMISSION_TIME, fmin(2000 * limit, INT_MAX));
-    int period = (int)fmax(LEAST_PERIOD, fmin(1000 * limit / PERIODS_OF_LIMIT, INT_MAX));
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &time, sizeof time);
-    if (limit > 0)
-        setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &period, sizeof period);
-}
-
 bool lanes_add(struct lanes *lanes, int fd, struct tls *tls)
 {
+    double limit = lanes->limit;
     int unsent = UNSENT_LIMIT;
+    int time = (int)fmax(RETRANSMISSION_TIME, fmin(2000 * limit, INT_MAX));
+    int period = (int)fmax(LEAST_PERIOD, fmin(1000 * limit / PERIODS_OF_LIMIT, INT_MAX));
     if (lanes->count == (lanes->striped ? LANES_LIMIT : 1))
         return false;
     if (lanes->striped)
         setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
     socket_send_at_once(fd);
-    outlast_outages(fd, lanes->limit);
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &time, sizeof time);
+    if (limit > 0)
+        setsockopt(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, &period, sizeof period);
     lanes->list[lanes->count++] = (struct lane){.fd = fd, .tls = tls, .readable = true, .writable = true};
     return true;
 }
 
 /* ---- parts -------------------------------------------------------------------------------------------- */
 
-/* What a call has not moved yet. */
+/* The bytes that a call has not moved yet. */
 struct cursor {
     const struct iovec *parts;
     int count;
-    size_t moved; /* of the first */
+    size_t moved; /* bytes of the first part that were moved */
 };
 
 static size_t bytes_of(const struct iovec *parts, int count)
@@ -86,8 +82,8 @@ static size_t bytes_of(const struct iovec *parts, int count)
     return bytes;
 }
 
-/* Up to `limit` bytes, as parts, behind the first `used` ones. Returns the bytes. */
-static size_t cursor_look(const struct cursor *cursor, size_t limit, struct iovec *parts, int *used)
+/* Appends up to `limit` bytes to the first `used` parts. Returns the number of bytes. */
+static size_t cursor_peek(const struct cursor *cursor, size_t limit, struct iovec *parts, int *used)
 {
     size_t bytes = 0;
     for (int i = 0; i < cursor->count && bytes < limit && *used < PARTS_PER_CALL; i++) {
@@ -119,7 +115,7 @@ bool lanes_may_send(const struct lanes *lanes)
     return false;
 }
 
-/* For the next block; among equals they take turns. */
+/* Returns the lane for the next block; lanes with equally many unsent bytes take turns. */
 static int choose(const struct lanes *lanes)
 {
     int best = -1, fewest = 0;
@@ -142,7 +138,7 @@ static ssize_t send_on(struct lane *lane, struct iovec *parts, int count)
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
     ssize_t n = lane->tls ? tls_write(lane->tls, parts, count) : sendmsg(lane->fd, &message, MSG_NOSIGNAL);
     if (n >= 0) {
-        /* Less than offered: the socket is full, and room will be news. TLS takes whole records. */
+        /* Less than offered: the socket is full, and the poller reports room. TLS accepts whole records. */
         lane->writable = lane->tls || (size_t)n == bytes_of(parts, count);
         return n;
     }
@@ -167,7 +163,7 @@ static ssize_t send_some(struct lanes *lanes, struct cursor *cursor)
     if (lanes->number_left)
         parts[count++] =
             (struct iovec){lanes->number + sizeof lanes->number - lanes->number_left, lanes->number_left};
-    cursor_look(cursor, lanes->out_left, parts, &count);
+    cursor_peek(cursor, lanes->out_left, parts, &count);
     ssize_t n = send_on(&lanes->list[lanes->outgoing], parts, count);
     if (n <= 0)
         return n;
@@ -202,8 +198,8 @@ static bool has_next(const struct lanes *lanes, const struct lane *lane)
            memcmp(lane->number, &lanes->next_in, sizeof lane->number) == 0;
 }
 
-/* Not in blocks that have come already, nor farther ahead than they can be under way: of such a block nobody
- * would ever ask for the next byte. */
+/* Returns false if the block has been received already, or is farther ahead than blocks in flight can be:
+ * nobody would ever wait for it. */
 static bool is_plausible(const struct lanes *lanes, const struct lane *lane)
 {
     uint32_t number;
@@ -211,7 +207,7 @@ static bool is_plausible(const struct lanes *lanes, const struct lane *lane)
     return lane->number_read < sizeof lane->number || number - lanes->next_in < WINDOW;
 }
 
-/* Whether the next byte may be on this lane. */
+/* Returns true if the next byte may arrive on this lane. */
 static bool is_awaited(const struct lanes *lanes, int at)
 {
     const struct lane *lane = &lanes->list[at];
@@ -230,7 +226,7 @@ bool lanes_may_receive(const struct lanes *lanes)
     return false;
 }
 
-/* A block may also be on a lane that has not joined here yet. */
+/* A block may also arrive on a lane that has not joined here yet. */
 bool lanes_ended(const struct lanes *lanes)
 {
     bool any = false;
@@ -253,7 +249,7 @@ static ssize_t receive_on(struct lane *lane, struct iovec *parts, int count)
         n = lane->tls ? tls_read(lane->tls, parts, count) : recvmsg(lane->fd, &message, 0);
     while (n < 0 && errno == EINTR);
     if (n > 0) {
-        /* Less than asked: that was all, and more will be news; but the end is reported once only. */
+        /* Less than asked: that was all, and the poller reports more; but it reports the end only once. */
         lane->readable = (size_t)n == asked || lane->ending;
         return n;
     }
@@ -263,7 +259,7 @@ static ssize_t receive_on(struct lane *lane, struct iovec *parts, int count)
     return 0;
 }
 
-/* Which lane has the next block. */
+/* Finds the lane on which the next block arrives. */
 static void find_incoming(struct lanes *lanes)
 {
     for (int i = 0; lanes->incoming < 0 && i < lanes->count; i++) {
@@ -276,7 +272,7 @@ static void find_incoming(struct lanes *lanes)
     }
 }
 
-/* What is left of a block, and the number behind it, in one system call. */
+/* Receives the rest of a block, and the number behind it, in one system call. */
 static size_t receive_some(struct lanes *lanes, struct cursor *cursor)
 {
     struct iovec parts[PARTS_PER_CALL + 1];
@@ -286,7 +282,7 @@ static size_t receive_some(struct lanes *lanes, struct cursor *cursor)
     if (lanes->incoming < 0)
         return 0;
     struct lane *lane = &lanes->list[lanes->incoming];
-    if (cursor_look(cursor, lanes->in_left, parts, &count) == lanes->in_left)
+    if (cursor_peek(cursor, lanes->in_left, parts, &count) == lanes->in_left)
         parts[count++] = (struct iovec){lane->number, sizeof lane->number};
     size_t n = (size_t)receive_on(lane, parts, count);
     size_t moved = n < lanes->in_left ? n : lanes->in_left;
@@ -373,20 +369,17 @@ bool lanes_are_delivered(const struct lanes *lanes)
 /* ---- the end ------------------------------------------------------------------------------------------ */
 
 /* A close with unread bytes would reset the connection, and the peer might lose the last bytes. */
-static void close_lane(struct lane *lane)
-{
-    char unread[4096];
-    shutdown(lane->fd, SHUT_WR);
-    for (int i = 0; i < 256 && recv(lane->fd, unread, sizeof unread, 0) > 0;)
-        i++;
-    socket_close(&lane->fd);
-    tls_free(lane->tls);
-}
-
 void lanes_close(struct lanes *lanes)
 {
-    for (int i = 0; i < lanes->count; i++)
-        close_lane(&lanes->list[i]);
+    char unread[4096];
+    for (int i = 0; i < lanes->count; i++) {
+        struct lane *lane = &lanes->list[i];
+        shutdown(lane->fd, SHUT_WR);
+        for (int tries = 256; tries && recv(lane->fd, unread, sizeof unread, 0) > 0;)
+            tries--;
+        socket_close(&lane->fd);
+        tls_free(lane->tls);
+    }
 }
 
 void lanes_abandon(struct lanes *lanes)

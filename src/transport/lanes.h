@@ -23,12 +23,13 @@ struct lane {
     int fd;
     struct tls *tls; /* NULL: not encrypted */
     bool readable, writable;
-    bool ending, ended; /* the kernel has reported the end; nothing is left to read before it */
-    int error;          /* that has ended it; 0: an orderly end */
+    bool ending;                        /* the kernel has reported the end */
+    bool ended;                         /* nothing is left to read before the end */
+    int error;                          /* that has ended it; 0: an orderly end */
     uint8_t number[LANES_HEADER_BYTES]; /* of the next block to come, as far as it has been read */
     size_t number_read;
-    uint64_t acknowledged; /* bytes, when lanes_find_broken was called last */
-    unsigned unanswered;   /* calls in a row since which none was, of those that are sent again and again */
+    uint64_t acknowledged; /* bytes that were acknowledged when lanes_find_broken was last called */
+    unsigned unanswered;   /* calls in a row that found the same bytes unacknowledged and sent again */
 };
 
 struct lanes {
@@ -50,12 +51,12 @@ void lanes_init(struct lanes *lanes, bool striped, double limit);
 /* Takes ownership of the connection. False: there are too many. */
 bool lanes_add(struct lanes *lanes, int fd, struct tls *tls);
 
-/* As sendmsg and recvmsg: bytes; 0: nothing can move now; -1, with errno: the stream is broken, or ended (0).
- */
+/* Return the bytes that were moved; 0: nothing can move now; -1: the stream is broken, by errno, or has ended
+ * (errno 0). */
 ssize_t lanes_send(struct lanes *lanes, const struct iovec *parts, int count);
 ssize_t lanes_receive(struct lanes *lanes, const struct iovec *parts, int count);
 
-/* Whether a call may move something. */
+/* Return true if a call may move something. */
 bool lanes_may_send(const struct lanes *lanes);
 bool lanes_may_receive(const struct lanes *lanes);
 
@@ -72,7 +73,7 @@ int lanes_find_broken(struct lanes *lanes, unsigned limit);
 /* Returns true if the other host has received all that was sent. */
 bool lanes_are_delivered(const struct lanes *lanes);
 
-/* A poller reports some of the sockets; POLLER_READ, ... */
+/* Notes what a poller has reported of some of the sockets; POLLER_READ, ... */
 void lanes_ready(struct lanes *lanes, unsigned what);
 
 /* Closes all sockets: with an orderly end, or (abandon, in a child of fork()) the descriptors only. */

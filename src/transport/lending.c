@@ -1,4 +1,5 @@
-/* lending.c - offers and maps arenas, and probes and makes direct reads. */
+/* lending.c - offers and maps arenas, and probes and makes direct reads. Under the progress lock. Arenas are
+ * offered in the order of their serial numbers, so one number says which were. */
 #include "transport/lending.h"
 
 #include "base/platform.h"

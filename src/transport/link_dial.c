@@ -1,4 +1,5 @@
-/* link_dial.c - dials one connection at each address of a peer. */
+/* link_dial.c - dials one connection at each address of a peer. The thread of its connector. The attempts are
+ * in the struct, one for each address, and are released whenever dial.h ends them. */
 #include "transport/link_dial.h"
 
 #include "base/status.h"

@@ -186,7 +186,7 @@ static bool is_drained(const struct peer *peer)
            (!peer->linked || !peer->transport->is_drained || peer->transport->is_drained(peer));
 }
 
-/* Of the losses that may be reported; or NULL. */
+/* Returns a peer whose loss may be reported, or NULL. */
 static struct peer *next_lost(const struct mesh *mesh)
 {
     for (int i = 0; mesh->unreported && i < mesh->peer_count; i++) {
@@ -196,11 +196,6 @@ static struct peer *next_lost(const struct mesh *mesh)
             return peer;
     }
     return NULL;
-}
-
-static bool mesh_has_lost(const struct mesh *mesh)
-{
-    return next_lost(mesh) != NULL;
 }
 
 int mesh_next_lost(struct mesh *mesh, hvd_status *status)
@@ -222,14 +217,14 @@ static bool gather_news(struct mesh *mesh)
     if (!mesh_reports(mesh))
         return false;
     for (int i = 0; i < mesh->used_count; i++)
-        if (mesh->used[i]->take_marks)
-            mesh->used[i]->take_marks(mesh);
+        if (mesh->used[i]->collect_marks)
+            mesh->used[i]->collect_marks(mesh);
     for (int word = 0; word < MESH_NEWS_BITS / 64; word++)
         any |= mesh->news[word];
     return any;
 }
 
-void mesh_take_news(struct mesh *mesh, uint64_t news[MESH_NEWS_BITS / 64])
+void mesh_collect_news(struct mesh *mesh, uint64_t news[MESH_NEWS_BITS / 64])
 {
     gather_news(mesh);
     memcpy(news, mesh->news, sizeof mesh->news);
@@ -294,16 +289,13 @@ static void mask(struct mesh *hub, bool value)
     platform_poller_change(hub->wake_poller, hub->poller, value ? 0 : POLLER_READ, NULL);
 }
 
-static bool any_signaled(const struct mesh *hub)
-{
-    return hub->resumed || (hub->signaled && atomic_load(hub->signaled));
-}
-
 bool mesh_arm(struct mesh *mesh)
 {
+    const struct mesh *hub = mesh->hub;
     mesh_set_sleeping(mesh, true);
     mask(mesh->hub, false);
-    return !mesh_has_lost(mesh) && !any_news(mesh) && !any_signaled(mesh->hub);
+    return !next_lost(mesh) && !any_news(mesh) && !hub->resumed &&
+           !(hub->signaled && atomic_load(hub->signaled));
 }
 
 void mesh_disarm(struct mesh *mesh)
@@ -366,8 +358,8 @@ void *mesh_next_resumed(struct mesh *hub)
 {
     bool signaled = hub->signaled && atomic_load_explicit(hub->signaled, memory_order_relaxed);
     for (int i = 0; signaled && i < hub->used_count; i++)
-        if (hub->used[i]->take_signaled)
-            hub->used[i]->take_signaled(hub);
+        if (hub->used[i]->resume_signaled)
+            hub->used[i]->resume_signaled(hub);
     struct mesh *mesh = hub->resumed;
     if (!mesh)
         return NULL;

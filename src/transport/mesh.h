@@ -76,7 +76,7 @@ bool mesh_reports(const struct mesh *mesh);
  * mesh modulo the number of bits. Bytes that are left unread are reported again with the next bytes, or by
  * mesh_report. */
 #define MESH_NEWS_BITS 256
-void mesh_take_news(struct mesh *mesh, uint64_t news[MESH_NEWS_BITS / 64]);
+void mesh_collect_news(struct mesh *mesh, uint64_t news[MESH_NEWS_BITS / 64]);
 void mesh_report(struct mesh *mesh, int index);
 
 /* A suspended mesh costs nothing: it is neither polled nor armed, and its links must not be used. False if

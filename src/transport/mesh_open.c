@@ -48,17 +48,6 @@ static hvd_code listen_at(struct mesh *hub, const struct mesh_config *config, in
     return code;
 }
 
-static hvd_code listen_and_publish(struct mesh *hub, const struct mesh_config *config,
-                                   struct address_record *mine, hvd_status *status)
-{
-    mine->process = getpid();
-    gethostname(mine->host, sizeof mine->host - 1);
-    for (int row = 0; transport_at(row); row++)
-        if (uses(config->settings, transport_at(row)))
-            TRY(listen_at(hub, config, row, mine, status));
-    return address_record_publish(config, mine, status);
-}
-
 static hvd_code make_connector(struct mesh *hub, hvd_status *status)
 {
     TRY(connector_create(hub, &hub->connector, status));
@@ -73,23 +62,18 @@ static hvd_code make_connector(struct mesh *hub, hvd_status *status)
 
 /* ---- missing ranks ----------------------------------------------------------------------------------- */
 
-/* "rank 3 has", "ranks 3, 5 and 7 have"; `missing` is not empty. */
-static void ranks_text(const int *missing, int count, char *text, size_t capacity)
-{
-    int named = count < NAMED_LIMIT ? count : NAMED_LIMIT;
-    snprintf(text, capacity, count == 1 ? "rank %d" : "ranks %d", missing[0]);
-    for (int i = 1; i < named; i++)
-        append_text(text, capacity, i == count - 1 ? " and %d" : ", %d", missing[i]);
-    if (named < count)
-        append_text(text, capacity, " and %d more", count - named);
-    append_text(text, capacity, count == 1 ? " has" : " have");
-}
-
+/* "rank 3 has not joined", "ranks 3, 5 and 7 have not joined"; `missing` is not empty. */
 static hvd_code report_missing(const struct opening *opening, const int *missing, int count,
                                hvd_status *status)
 {
     char ranks[NAMED_LIMIT * 10 + 64];
-    ranks_text(missing, count, ranks, sizeof ranks);
+    int named = count < NAMED_LIMIT ? count : NAMED_LIMIT;
+    snprintf(ranks, sizeof ranks, count == 1 ? "rank %d" : "ranks %d", missing[0]);
+    for (int i = 1; i < named; i++)
+        append_text(ranks, sizeof ranks, i == count - 1 ? " and %d" : ", %d", missing[i]);
+    if (named < count)
+        append_text(ranks, sizeof ranks, " and %d more", count - named);
+    append_text(ranks, sizeof ranks, count == 1 ? " has" : " have");
     return status_set(
         status, HVD_TIMED_OUT,
         "%s not joined within %g s (HOROVOD_START_TIMEOUT); rank %d waits for it, see the output "
@@ -102,7 +86,7 @@ static hvd_code report_missing(const struct opening *opening, const int *missing
 typedef hvd_code (*fetch_fn)(const struct mesh_config *config, int rank, int64_t deadline,
                              struct address_record *records, hvd_status *status);
 
-/* Until it is there, or the deadline, or a peer's failure. */
+/* Fetches until it is there, or the deadline has passed, or a peer has failed. */
 static hvd_code await(const struct opening *opening, fetch_fn fetch, int rank, int64_t deadline,
                       struct address_record *records, hvd_status *status)
 {
@@ -116,7 +100,8 @@ static hvd_code await(const struct opening *opening, fetch_fn fetch, int rank, i
     return code;
 }
 
-/* One by one. After the deadline the remaining ones are only asked for, to name all missing ranks. */
+/* Fetches the records one by one. After the deadline it only checks the remaining ones, to name all missing
+ * ranks. */
 static hvd_code collect(const struct opening *opening, int64_t deadline, struct address_record *records,
                         hvd_status *status)
 {
@@ -141,7 +126,7 @@ static hvd_code collect(const struct opening *opening, int64_t deadline, struct 
     return code;
 }
 
-/* Rank 0 collects, and publishes tables of all; the others read these. */
+/* Rank 0 collects the records, and publishes tables of all; the others read these. */
 static hvd_code fetch_records(const struct opening *opening, struct address_record *records,
                               hvd_status *status)
 {
@@ -187,7 +172,7 @@ static unsigned rows_that_reach(const struct address_record *mine, const struct 
     return rows;
 }
 
-/* Where one can't be prepared, each pair agrees on the next. */
+/* If a transport can't be prepared, each pair agrees on the next one. */
 static hvd_code prepare(struct opening *opening, int row, hvd_status *status)
 {
     const struct mesh *mesh = opening->mesh;
@@ -221,16 +206,6 @@ static hvd_code choose(struct opening *opening, hvd_status *status)
     return HVD_OK;
 }
 
-static hvd_code connect_all(struct opening *opening, hvd_status *status)
-{
-    struct mesh *mesh = opening->mesh;
-    if (mesh->hub == mesh)
-        opening->connector = mesh->connector;
-    else
-        TRY(connector_create(mesh, &opening->connector, status));
-    return connector_run(opening->connector, opening->config, status);
-}
-
 /* ---- all of it ---------------------------------------------------------------------------------------- */
 
 static hvd_code check_settings(const struct mesh_config *config, hvd_status *status)
@@ -248,7 +223,7 @@ static hvd_code check_settings(const struct mesh_config *config, hvd_status *sta
     return HVD_OK;
 }
 
-/* Published before connections end: a peer whose connection does then finds the cause. */
+/* Publishes a failure before connections end, so that a peer that loses its connection finds the cause. */
 static hvd_code publish_failure(const struct mesh_config *config, hvd_code code, hvd_status *status)
 {
     bool own = code == HVD_OUT_OF_MEMORY || code == HVD_SYSTEM;
@@ -268,8 +243,14 @@ static hvd_code open_hub(const struct opening *opening, struct mesh *hub, hvd_st
     hub->records = calloc((size_t)config->settings->size, sizeof *hub->records);
     if (!hub->records)
         return status_no_memory(status);
+    struct address_record *mine = &hub->records[hub->rank];
+    mine->process = getpid();
+    gethostname(mine->host, sizeof mine->host - 1);
     TRY(make_connector(hub, status));
-    TRY(listen_and_publish(hub, config, &hub->records[hub->rank], status));
+    for (int row = 0; transport_at(row); row++)
+        if (uses(config->settings, transport_at(row)))
+            TRY(listen_at(hub, config, row, mine, status));
+    TRY(address_record_publish(config, mine, status));
     return fetch_records(opening, hub->records, status);
 }
 
@@ -281,7 +262,11 @@ static hvd_code run(struct opening *opening, hvd_status *status)
     opening->records = mesh->hub->records;
     opening->mine = opening->records + mesh->rank;
     TRY(choose(opening, status));
-    return connect_all(opening, status);
+    if (mesh->hub == mesh)
+        opening->connector = mesh->connector;
+    else
+        TRY(connector_create(mesh, &opening->connector, status));
+    return connector_run(opening->connector, opening->config, status);
 }
 
 static hvd_code connect_mesh(struct mesh *mesh, const struct mesh_config *config, hvd_status *status)
@@ -297,18 +282,11 @@ static hvd_code connect_mesh(struct mesh *mesh, const struct mesh_config *config
     return code;
 }
 
-/* ---- the mesh itself
- * ---------------------------------------------------------------------------------------- */
+/* ---- the mesh itself ---------------------------------------------------------------------------------- */
 
 static int compare_ranks(const void *a, const void *b)
 {
     return *(const int *)a - *(const int *)b;
-}
-
-static bool is_neighbour(const struct mesh_config *config, int rank)
-{
-    return !config->neighbours ||
-           bsearch(&rank, config->neighbours, (size_t)config->neighbour_count, sizeof rank, compare_ranks);
 }
 
 static hvd_code make_peers(struct mesh *mesh, const struct mesh_config *config, hvd_status *status)
@@ -323,7 +301,9 @@ static hvd_code make_peers(struct mesh *mesh, const struct mesh_config *config, 
         struct peer *peer = &mesh->peers[i];
         *peer = (struct peer){.mesh = mesh, .rank = config->peers[i], .watched = -1};
         peer->links = mesh->links + (ptrdiff_t)i * mesh->channels;
-        peer->neighbour = is_neighbour(config, peer->rank);
+        peer->neighbour =
+            !config->neighbours || bsearch(&peer->rank, config->neighbours, (size_t)config->neighbour_count,
+                                           sizeof peer->rank, compare_ranks);
         mesh->neighbours += peer->neighbour;
         mesh->index += peer->rank < mesh->rank;
     }
@@ -331,7 +311,7 @@ static hvd_code make_peers(struct mesh *mesh, const struct mesh_config *config, 
     return HVD_OK;
 }
 
-/* The parts that also serve the other meshes. */
+/* Makes the parts that also serve the other meshes. */
 static hvd_code make_hub(struct mesh *mesh, hvd_status *status)
 {
     mesh->slots = calloc(MESH_SLOTS, sizeof *mesh->slots);

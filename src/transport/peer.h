@@ -81,7 +81,7 @@ struct mesh {
     bool watches, watches_links; /* of a hub: anything; links, without which it is never masked */
     bool masked;
     atomic_bool asleep; /* a hint: a thread is in mesh_sleep */
-    /* Of a hub, for connections at any time, of all its meshes. */
+    /* Members of a hub only: for connections of all its meshes, at any time. */
     const struct settings *settings;
     uint32_t generation;
     struct address_record *records; /* of all ranks of the job; constant once the hub is open */
@@ -91,10 +91,10 @@ struct mesh {
 
 struct peer *mesh_peer(const struct mesh *mesh, int rank); /* NULL: not a peer */
 
-/* Among the peers of its mesh that the row reaches. */
+/* Returns its index among the peers of its mesh that the row reaches. */
 int peer_index(const struct peer *peer, int row);
 
-/* Where the transport keeps what it needs for the mesh. */
+/* Returns the place where the transport keeps its state for the mesh. */
 void **mesh_state(struct mesh *mesh, const struct transport *transport);
 
 /* From here on the hub's poller reports what the descriptor is ready for: to transport->poll; once for each
@@ -113,13 +113,13 @@ void peer_give_up(struct peer *peer, const hvd_status *cause); /* as peer_lose, 
 /* All its links are there. False: errno. */
 bool peer_linked(struct peer *peer);
 
-/* A striped link to a peer of lower rank moves much: begins to open its further lanes, which nothing waits
- * for. False: not yet possible. */
+/* Starts to open the further lanes of a striped link to a peer of lower rank; nothing waits for them. False:
+ * this is not possible yet. */
 bool peer_want_lanes(struct peer *peer, int channel);
 
 /* The attached mesh of this number, or NULL. */
 struct mesh *mesh_attached(const struct mesh *hub, unsigned number);
-/* Where the list of the attached meshes begins among which this number is. */
+/* Returns the head of the list of attached meshes in which this number belongs. */
 struct mesh **mesh_slot(const struct mesh *hub, unsigned number);
 
 /* The peer's control link has news. */

@@ -1,11 +1,12 @@
-/* reserve.c - allocates the pages of a ring in pieces, and returns them. */
+/* reserve.c - allocates the pages of a ring in pieces, and returns them. The writer, under the progress lock.
+ */
 #include "transport/reserve.h"
 
 #include "base/platform.h"
 
 #define LEAST_PIECE ((size_t)64 << 10)
 
-/* A power of two; 64 pieces at most. */
+/* Returns the size of a piece, a power of two; a ring has 64 of them at most. */
 static size_t piece_bytes(const struct ring *ring)
 {
     size_t piece = ring->size / 64;

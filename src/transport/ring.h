@@ -51,7 +51,7 @@ struct ring_memory {
     alignas(RING_LINE) uint8_t bytes[];
 };
 
-/* One side's view. */
+/* The view of one side, the writer's or the reader's. */
 struct ring {
     struct ring_memory *memory;
     size_t size;           /* a power of two, at least RING_ALIGNMENT */

@@ -1,4 +1,5 @@
-/* segment.c - a segment is the header, then for each local peer its rings, channel by channel. */
+/* segment.c - a segment is the header, then for each local peer its rings, channel by channel. Any thread;
+ * this process's own segments are in a list under atfork_lock. */
 #include "transport/segment.h"
 
 #include "base/platform.h"

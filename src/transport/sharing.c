@@ -1,4 +1,5 @@
-/* sharing.c - sends this rank's offer and verdict, and receives the other's. */
+/* sharing.c - sends this rank's offer and verdict, and receives the other's, as far as the socket allows. One
+ * thread at a time. */
 #include "transport/sharing.h"
 
 #include "base/platform.h"

@@ -29,7 +29,7 @@ static struct shm_mesh *state_of(struct mesh *mesh)
     return *mesh_state(mesh, &transport_shm);
 }
 
-/* The address: a socket's name, and the host in which it means something. */
+/* The address is the name of a socket, and the host on which it is valid. */
 static hvd_code shm_listen(struct mesh *mesh, const struct mesh_config *config, struct listeners *listeners,
                            hvd_status *status)
 {
@@ -45,7 +45,7 @@ static hvd_code shm_listen(struct mesh *mesh, const struct mesh_config *config, 
             config->settings->shm_path);
     state->ring_bytes = (size_t)config->settings->shm_ring_bytes;
     char host[TOPOLOGY_HOST_LIMIT];
-    /* It needs a descriptor for a moment, so it comes first. */
+    /* This needs a descriptor for a moment, so it is called before the socket needs one. */
     topology_own_host(config->settings->host_id, host, sizeof host);
     TRY(crypto_random_hex(address + sprintf(address, "horovod-"), NAME_DIGITS, status));
     listeners->fds[0] = platform_local_listen(address);
@@ -84,16 +84,6 @@ static int shm_accept(int listener, char who[SOCKET_TEXT])
     return check_user(socket_accept(listener));
 }
 
-static struct shm_mesh *make_state(struct mesh *mesh)
-{
-    struct shm_mesh *state = calloc(1, sizeof *state);
-    const struct shm_mesh *hub = state_of(mesh->hub);
-    if (state)
-        *state = (struct shm_mesh){.ring_bytes = hub->ring_bytes, .path_rule = hub->path_rule};
-    *mesh_state(mesh, &transport_shm) = state;
-    return state;
-}
-
 /* Most process sets are idle most of the time, and most pairs of ranks exchange nothing: only neighbours in
  * the first mesh have all their memory from the start. */
 static bool has_memory(const struct peer *peer)
@@ -105,8 +95,13 @@ static hvd_code shm_prepare(struct mesh *mesh, int row, hvd_status *status)
 {
     struct shm_mesh *state = state_of(mesh);
     int neighbours = 0;
-    if (!state && !(state = make_state(mesh)))
-        return status_no_memory(status);
+    if (!state) {
+        const struct shm_mesh *hub = state_of(mesh->hub);
+        *mesh_state(mesh, &transport_shm) = state = calloc(1, sizeof *state);
+        if (!state)
+            return status_no_memory(status);
+        *state = (struct shm_mesh){.ring_bytes = hub->ring_bytes, .path_rule = hub->path_rule};
+    }
     for (int i = 0; i < mesh->peer_count; i++) {
         bool reached = mesh->peers[i].reachable >> row & 1;
         state->peers += reached;
@@ -128,23 +123,19 @@ static hvd_code shm_prepare(struct mesh *mesh, int row, hvd_status *status)
     return code;
 }
 
-/* NULL: out of memory. Without memory for the rings nothing is offered. */
-static struct sharing *begin_sharing(struct peer *peer)
+/* Without memory for the rings it offers nothing. */
+static hvd_code shm_negotiate(struct peer *peer, int connection, void **state, hvd_status *status)
 {
+    if (*state)
+        return sharing_advance(*state, connection, status);
     const struct segment *own = state_of(peer->mesh)->segment;
     hvd_status fault;
     if (own && segment_reserve(own, peer->index, has_memory(peer), &fault)) {
         log_warning(peer->mesh->rank, "no shared memory for rank %d: %s", peer->rank, fault.text);
         own = NULL;
     }
-    return sharing_create(own, peer->index, peer->mesh->channels);
-}
-
-static hvd_code shm_negotiate(struct peer *peer, int connection, void **state, hvd_status *status)
-{
-    if (!*state && !(*state = begin_sharing(peer)))
-        return status_no_memory(status);
-    return sharing_advance(*state, connection, status);
+    *state = sharing_create(own, peer->index, peer->mesh->channels);
+    return *state ? sharing_advance(*state, connection, status) : status_no_memory(status);
 }
 
 static short shm_events(const void *state)
@@ -157,8 +148,8 @@ static void shm_discard(void *state)
     sharing_free(state);
 }
 
-/* The same process in the hub, if its connection serves this mesh, too: both ends find it, or neither. So
- * only neighbours count there, whose links do not come and are there for as long as the hub. */
+/* Returns the same process in the hub if its connection also serves this mesh: both ends find it, or neither
+ * does. So only the hub's neighbours count, whose links are there for as long as the hub is open. */
 static struct peer *find_in_hub(const struct peer *peer)
 {
     const struct mesh *hub = peer->mesh->hub;
@@ -185,7 +176,7 @@ static void open_link(struct shm_peer *shm, int channel, const struct ring *in)
     peer->links[channel] = &link->link;
 }
 
-/* All links. */
+/* Opens all links to the peer. */
 static hvd_code shm_open(struct peer *peer, int channel, int connection, struct tls *tls, void *state,
                          hvd_status *status)
 {
@@ -252,7 +243,7 @@ static bool shm_attach(struct peer *peer)
     return shm->doorbell < 0 || mesh_watch_peer(peer, shm->doorbell);
 }
 
-static void shm_take_marks(struct mesh *mesh)
+static void shm_collect_marks(struct mesh *mesh)
 {
     _Atomic uint64_t *marks = state_of(mesh)->segment->memory->marks;
     for (int word = 0; word < MESH_NEWS_BITS / 64; word++)
@@ -265,8 +256,8 @@ static void shm_arm(struct mesh *mesh, bool armed)
     atomic_store(&state_of(mesh)->segment->memory->sleeping, armed);
 }
 
-/* A bit may stand for several meshes, or for one that was closed: what has no news is suspended again. */
-static void shm_take_signaled(struct mesh *hub)
+/* A bit may stand for several meshes, or for one that was closed: a mesh without news is suspended again. */
+static void shm_resume_signaled(struct mesh *hub)
 {
     struct segment_memory *memory = state_of(hub)->segment->memory;
     unsigned words = atomic_exchange(&memory->any_signaled, 0);
@@ -355,9 +346,9 @@ const struct transport transport_shm = {
     .open = shm_open,
     .attach = shm_attach,
     .poll = shm_poll,
-    .take_marks = shm_take_marks,
+    .collect_marks = shm_collect_marks,
     .arm = shm_arm,
-    .take_signaled = shm_take_signaled,
+    .resume_signaled = shm_resume_signaled,
     .holds_memory = shm_holds_memory,
     .return_memory = shm_return_memory,
     .process_state = shm_process_state,

@@ -245,7 +245,7 @@ static ssize_t shm_view(struct link *link, const void **data, size_t limit)
     return n || !lost ? (ssize_t)n : -1;
 }
 
-static bool take(struct shm_link *shm, size_t n)
+static bool drop_bytes(struct shm_link *shm, size_t n)
 {
     bool borrowed = shm->borrowed_left > 0;
     if (!n)
@@ -272,7 +272,7 @@ static bool shm_consume(struct link *link, size_t n)
     struct shm_link *shm = shm_of(link);
     if (!shm->borrowed_left)
         path_learn(&shm->in.memory->costs.ring[path_size(link->batch_bytes)], 0, n);
-    return take(shm, n);
+    return drop_bytes(shm, n);
 }
 
 /* The next contiguous bytes, at most `length`. */
@@ -301,7 +301,7 @@ static ssize_t receive_part(struct link *link, char *to, size_t length)
         ssize_t n = receive_piece(shm_of(link), to + done, length - done);
         if (n <= 0)
             return done ? (ssize_t)done : n;
-        if (!take(shm_of(link), (size_t)n))
+        if (!drop_bytes(shm_of(link), (size_t)n))
             return -1;
         done += (size_t)n;
     }

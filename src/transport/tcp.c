@@ -16,17 +16,18 @@
 #define BUFFER_BYTES  ((size_t)256 << 10)
 #define CONTROL_BYTES ((size_t)16 << 10)
 #define BUFFER_ALIGN  64
-#define LANES_AFTER                                                                                          \
-    ((size_t)4 << 20) /* bytes that a striped link has moved: then its further lanes are opened */
 
-/* A peer's state: its links by channel, NULL where there is none yet. */
+/* Bytes that a striped link has moved when its further lanes are opened. */
+#define LANES_AFTER ((size_t)4 << 20)
+
+/* A peer's state is an array of its links by channel; NULL: there is none yet. */
 struct tcp_link {
     struct link link;
     struct peer *peer;
     struct lanes lanes;
     size_t moved; /* bytes both ways, until the further lanes are opened */
-    bool spread;  /* they are, or nothing is left to this rank about it */
-    /* Bytes received ahead of receive() or shown by view(). */
+    bool spread;  /* the further lanes are opened, or the peer opens them */
+    /* Bytes received ahead of receive() or shown by view(): `length` from `start` on. */
     uint8_t *buffer;
     size_t capacity, start, length;
     size_t unusable; /* bytes that the last view showed and that were too few to use */
@@ -40,7 +41,7 @@ static struct tcp_link *tcp_of(struct link *link)
 
 /* ---- sending ------------------------------------------------------------------------------------------ */
 
-/* Whichever end moves the bytes, the higher rank opens the lanes. */
+/* The higher rank opens the lanes, whichever end sends the bytes. */
 static ssize_t count_moved(struct tcp_link *tcp, ssize_t n)
 {
     if (tcp->spread || n <= 0)
@@ -84,7 +85,7 @@ static void compact(struct tcp_link *tcp)
     tcp->start = 0;
 }
 
-/* Receives until `wanted` bytes are in the buffer, or as many as there are. */
+/* Receives until `wanted` bytes are in the buffer, or all that have arrived. */
 static ssize_t fill_buffer(struct tcp_link *tcp, size_t wanted)
 {
     if (tcp->start + wanted > tcp->capacity)
@@ -205,7 +206,7 @@ static bool tcp_find_broken(struct peer *peer, unsigned limit, char *path, size_
     return broken >= 0;
 }
 
-/* The ends of its connections are reported in any order. */
+/* The ends of a peer's connections are reported in any order. */
 static bool tcp_is_drained(const struct peer *peer)
 {
     const struct tcp_link *const *links = peer->state;
@@ -233,8 +234,8 @@ static void add_address(struct listeners *listeners, const char *numeric, int po
                 *listeners->addresses ? "\n" : "", numeric, port);
 }
 
-/* Of what passes connections on to this rank: "host" or "host:port", by the port that this rank listens at
- * unless it says another. */
+/* Adds the addresses of a proxy that forwards connections to this rank: "host:port", or "host" if its port is
+ * the one at which this rank listens. */
 static hvd_code add_advertised(struct listeners *listeners, const char *advertised, int port,
                                hvd_status *status)
 {
@@ -333,7 +334,7 @@ static bool watch(const struct tcp_link *tcp, int lane)
     return mesh_watch_link(tcp->peer, tcp->lanes.list[lane].fd, (struct link *)&tcp->link);
 }
 
-/* A link at a time, or one more lane of it. */
+/* Opens one link, or adds one more lane to it. */
 static hvd_code tcp_open(struct peer *peer, int number, int connection, struct tls *tls, void *state,
                          hvd_status *status)
 {
@@ -369,22 +370,20 @@ static bool tcp_attach(struct peer *peer)
 
 /* ---- the end ------------------------------------------------------------------------------------------ */
 
-static void close_link(struct tcp_link *tcp)
-{
-    /* A child that has inherited a socket would keep the hub's poller reporting it. */
-    for (int lane = 0; lane < tcp->lanes.count; lane++)
-        platform_poller_remove(tcp->peer->mesh->hub->poller, tcp->lanes.list[lane].fd);
-    lanes_close(&tcp->lanes);
-    free(tcp->buffer);
-    free(tcp);
-}
-
 static void tcp_close_peer(struct peer *peer)
 {
     struct tcp_link **links = peer->state;
-    for (int channel = 0; channel < peer->mesh->channels; channel++)
-        if (links[channel])
-            close_link(links[channel]);
+    for (int channel = 0; channel < peer->mesh->channels; channel++) {
+        struct tcp_link *tcp = links[channel];
+        if (!tcp)
+            continue;
+        /* A child that has inherited a socket would keep the hub's poller reporting it. */
+        for (int lane = 0; lane < tcp->lanes.count; lane++)
+            platform_poller_remove(peer->mesh->hub->poller, tcp->lanes.list[lane].fd);
+        lanes_close(&tcp->lanes);
+        free(tcp->buffer);
+        free(tcp);
+    }
     free(links);
 }
 

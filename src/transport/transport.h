@@ -158,11 +158,11 @@ struct transport {
                      hvd_status *status);
 
     /* In use, under the progress lock. `dial` to `attach` may also happen at any time then. */
-    bool (*attach)(struct peer *peer);     /* to the hub: mesh_watch_peer, mesh_watch_link; false: errno */
-    void (*poll)(struct peer *peer);       /* the descriptor that mesh_watch_peer watches is ready */
-    void (*take_marks)(struct mesh *mesh); /* mesh_report for what `ready` does not report */
+    bool (*attach)(struct peer *peer);        /* to the hub: mesh_watch_peer, mesh_watch_link; false: errno */
+    void (*poll)(struct peer *peer);          /* the descriptor that mesh_watch_peer watches is ready */
+    void (*collect_marks)(struct mesh *mesh); /* mesh_report for what `ready` does not report */
     void (*arm)(struct mesh *mesh, bool armed); /* whether peers that have news must wake this rank */
-    void (*take_signaled)(struct mesh *hub);    /* resumes the meshes that hub->signaled names */
+    void (*resume_signaled)(struct mesh *hub);  /* resumes the meshes that hub->signaled names */
     /* See mesh_return_memory. */
     bool (*holds_memory)(const struct peer *peer);
     bool (*return_memory)(struct peer *peer);

@@ -198,7 +198,7 @@ inline wake_all(word) /* in a step */
 #ifdef NO_SET
 #define resume(news)      skip
 #define suspend_if_idle() skip
-#define take_signaled()       skip
+#define resume_signaled()       skip
 #else
 inline resume(for_it) /* in a step */
 {
@@ -224,15 +224,15 @@ inline suspend_if_idle()
     fi
 }
 
-inline take_signaled()
+inline resume_signaled()
 {
     if
     :: atomic { any_signaled ->   /* |mesh_next_resumed: atomic_load_explicit(hub->signaled| */
-        any_signaled = false };  /* |shm_take_signaled: atomic_exchange(&memory->any_signaled, 0)| */
+        any_signaled = false };  /* |shm_resume_signaled: atomic_exchange(&memory->any_signaled, 0)| */
         d_step {
             bits = signaled;
-            signaled = false;    /* |shm_take_signaled: atomic_exchange(&memory->signaled[word], 0)| */
-            resume(bits);    /* |shm_take_signaled: mesh_resume_for_news(mesh)| */
+            signaled = false;    /* |shm_resume_signaled: atomic_exchange(&memory->signaled[word], 0)| */
+            resume(bits);    /* |shm_resume_signaled: mesh_resume_for_news(mesh)| */
             bits = 0
         }
     :: else
@@ -244,9 +244,9 @@ inline take_signaled()
 inline gather_news() /* in a step */
 {
     if
-    :: !(set_suspended && (MESSAGES & IN_SET)) -> /* |mesh_take_news: gather_news(mesh)| */
+    :: !(set_suspended && (MESSAGES & IN_SET)) -> /* |mesh_collect_news: gather_news(mesh)| */
         reported = reported | marks;
-        marks = 0 /* |shm_take_marks: atomic_exchange(&marks[word], 0)| */
+        marks = 0 /* |shm_collect_marks: atomic_exchange(&marks[word], 0)| */
     :: else
     fi
 }
@@ -282,7 +282,7 @@ inline progress()
     :: looks -> looks = false; suspend_if_idle() /* |turn: progress_suspend(context, IDLE_TURNS)| */
     :: !looks
     fi;
-    take_signaled(); /* |turn: mesh_next_resumed(context->world->mesh)| */
+    resume_signaled(); /* |turn: mesh_next_resumed(context->world->mesh)| */
 #endif
 #ifdef MARKED
     d_step { gather_news() }

@@ -143,12 +143,12 @@ static void note_done(struct collective *collective, const hvd_status *status)
     work->status = *status;
 }
 
-static void start_work(struct work *work, char letter, int row, bool apart)
+static void start_work(struct work *work, char letter, int row, bool exclusive)
 {
     *work = (struct work){.collective = {.operation = HVD_ALLREDUCE,
                                          .root = letter,
                                          .size = 2,
-                                         .apart = apart,
+                                         .exclusive = exclusive,
                                          .choice = {.backend = (uint8_t)row},
                                          .done = note_done,
                                          .owner = work}};
@@ -213,7 +213,7 @@ TEST(test_turns)
     turns_open = false;
 }
 
-/* Each row runs several; one that is apart has all rows to itself. */
+/* Each row runs several; one that is exclusive has all rows to itself. */
 TEST(test_order_across_rows)
 {
     struct work works[6];
