@@ -136,9 +136,40 @@ static struct virtual_rank *member_of(const struct world *world, int set, int ra
     return member && member->coordinator ? member : NULL;
 }
 
+/* Returns true if a connection of the set is cut, or a process of it has ended. */
+static bool is_disturbed(const struct world *world, const struct set *set)
+{
+    for (int m = 0; m < set->size; m++) {
+        const struct virtual_rank *member = &set->members[m];
+        if (split_has_lost(world, member->rank))
+            return true;
+        for (int i = 0; member->coordinator && i < network_peers(member); i++) {
+            int peer = network_peer(member, i);
+            if (peer >= 0 && !is_whole(world, member->rank, set->ranks[peer]))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* A shutdown that nothing disturbs ends by itself. In one order over all sets a set may wait for any other.
+ */
+static void check_patience(struct world *world, int rank)
+{
+    bool disturbed = false;
+    for (int s = 0; s <= SETS_LIMIT; s++) {
+        const struct virtual_rank *member = member_of(world, s, rank);
+        bool waits = world->scenario.one_order ? world->sets[s] != NULL : member && !member->closed;
+        disturbed = disturbed || (waits && is_disturbed(world, world->sets[s]));
+    }
+    if (!disturbed)
+        violation(world, "rank %d waits in vain for the end of sets that nothing disturbs", rank);
+}
+
 /* Shutdown has waited long enough for the other ranks: the process ends, and so do its connections. */
 static void end_process(struct world *world, int rank)
 {
+    check_patience(world, rank);
     for (int s = 0; s <= SETS_LIMIT; s++) {
         const struct virtual_rank *member = member_of(world, s, rank);
         for (int i = 0; member && i < network_peers(member); i++) {
