@@ -1,12 +1,12 @@
 """Every rank runs the same tests in the same order: horovodrun -np N python -m pytest test/python.
 
-`make test` runs each on 1 and 2 ranks, and on 3 or 4, as HOROVOD_TEST_SEED draws; without a seed all run.
+`make test` runs them on 1 and 2 ranks, and on 3 or 4, as HOROVOD_TEST_SEED draws. With a seed, a test that is
+marked `own_process` runs on 1 rank only.
 """
 
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,19 +30,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    seed, size = os.environ.get("HOROVOD_TEST_SEED"), hvd.size()
-    if not seed or "HOROVOD_TEST_FULL" in os.environ:
+    if "HOROVOD_TEST_SEED" not in os.environ or "HOROVOD_TEST_FULL" in os.environ or hvd.size() == 1:
         return
-    parts: dict[bool, list[pytest.Item]] = {True: [], False: []}
-    for item in items:
-        sizes = (
-            [1]
-            if item.get_closest_marker("own_process")
-            else [1, 2, random.Random(seed + item.nodeid).choice([3, 4])]
-        )
-        parts[size in sizes].append(item)
-    items[:] = parts[True]
-    config.hook.pytest_deselected(items=parts[False])
+    own_process = [item for item in items if item.get_closest_marker("own_process")]
+    items[:] = [item for item in items if item not in own_process]
+    config.hook.pytest_deselected(items=own_process)
 
 
 def pytest_report_header() -> str:
