@@ -439,14 +439,14 @@ def test_parameters_and_objects(rank: int, size: int) -> None:
 def test_two_devices_of_one_rank_are_refused(rank: int) -> None:
     net = mx.gluon.nn.Dense(1, in_units=2)
     net.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
-    with pytest.raises(ValueError, match="lies on 2 devices, but a rank is one device"):
+    with pytest.raises(ValueError, match="is on 2 devices, but a rank is one device"):
         hvd.broadcast_parameters(net.collect_params())
     trainer = hvd.DistributedTrainer(net.collect_params(), "sgd")
     for context in (mx.cpu(0), mx.cpu(1)):
         with mx.autograd.record():
             loss = net(mx.nd.ones((1, 2), ctx=context))
         loss.backward()
-    with pytest.raises(ValueError, match="lies on 2 devices"):
+    with pytest.raises(ValueError, match="is on 2 devices"):
         trainer.step(1)
 
 

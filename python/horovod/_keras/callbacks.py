@@ -210,7 +210,7 @@ class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
 
 
 class BroadcastGlobalVariablesCallback(BroadcastGlobalVariablesCallbackImpl):
-    """The same without ``backend``, like the three classes below."""
+    """Does the same without the argument ``backend``, like the three classes below."""
 
     def __init__(
         self, root_rank: int, device: str = "", local_variables: Sequence[Any] | None = None

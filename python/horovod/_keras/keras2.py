@@ -71,7 +71,7 @@ class _DistributedOptimizer:
         return self._hvd_accumulation if self._hvd_accumulation.passes > 1 else None
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **options: Any) -> Any:
-        """As the optimizer's own; does nothing but count until the last pass of a step."""
+        """Calls the optimizer's own method in the last pass of a step; earlier passes only count."""
         apply = super().apply_gradients  # type: ignore[misc]
         if self._hvd_accumulation.passes == 1:
             return apply(grads_and_vars, *args, **options)

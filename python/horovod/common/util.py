@@ -42,8 +42,8 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
     """Raises ImportError unless the package ``ext_name``, such as ``horovod.torch``, can be imported."""
     if not extension_available(ext_name.rpartition(".")[2]):
         raise ImportError(
-            f"{ext_name} can't be used: install its framework. Nothing has to be rebuilt, and {ext_env_var} "
-            "has no meaning any more"
+            f"{ext_name} can't be used: install its framework. Horovod need not be built again, and "
+            f"{ext_env_var} has no meaning here"
         )
 
 
@@ -65,27 +65,27 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """Same as ``hvd.mpi_built``."""
+    """Returns ``hvd.mpi_built()``."""
     return basics.mpi_built()
 
 
 def gloo_built(verbose: bool = False) -> bool:
-    """Same as ``hvd.gloo_built``."""
+    """Returns ``hvd.gloo_built()``."""
     return basics.gloo_built()
 
 
 def nccl_built(verbose: bool = False) -> int:
-    """Same as ``hvd.nccl_built``."""
+    """Returns ``hvd.nccl_built()``."""
     return basics.nccl_built()
 
 
 def ddl_built(verbose: bool = False) -> bool:
-    """Same as ``hvd.ddl_built``."""
+    """Returns ``hvd.ddl_built()``."""
     return basics.ddl_built()
 
 
 def ccl_built(verbose: bool = False) -> bool:
-    """Same as ``hvd.ccl_built``."""
+    """Returns ``hvd.ccl_built()``."""
     return basics.ccl_built()
 
 

@@ -356,7 +356,12 @@ class Collectives(Generic[A]):
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Waits until every rank of the process set has called it."""
+    """Waits until every rank of the process set has called it. Any thread may call.
+
+    Raises:
+        ValueError: this rank is not a member.
+        HorovodInternalError: a rank is lost, or has left.
+    """
     _core.run(_core.describe(BARRIER, process_set=check_member(process_set)), None, ())
 
 
@@ -371,6 +376,9 @@ def join(device: int = -1) -> int:
 
     Returns:
         The rank that joined last, the same on all ranks: the one to broadcast the model from.
+
+    Raises:
+        HorovodInternalError: a rank is lost, or has left.
 
     Example::
 

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def poll(handle: Handle[Any]) -> bool:
-    """Returns true if the operation is done, so that ``synchronize`` would not wait."""
+    """Returns true if the operation is done, so that ``synchronize`` would not wait. Any thread may call."""
     if not isinstance(handle, Handle):
         raise ValueError(f"poll takes the handle of an asynchronous operation, not {handle!r}")
     return handle.done()

@@ -38,6 +38,12 @@ def broadcast_object(
     """Returns the root's object on every rank of the process set. The ``obj`` of other ranks is ignored.
 
     The names of its two broadcasts are ``<name>.sz`` and ``<name>.t``; ``root_rank`` is a rank of the job.
+    Any thread may call.
+
+    Raises:
+        ValueError: this rank is not a member, or ``root_rank`` is no member.
+        HorovodInternalError: the ranks disagree on the root, or one is lost.
+        Exception: the object can't be pickled, or not unpickled here.
     """
     name = "broadcast_object" if name is None else name
     number = check_member(process_set)
@@ -53,7 +59,13 @@ def broadcast_object(
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Returns every rank's object, in rank order."""
+    """Returns every rank's object, in rank order. Any thread may call.
+
+    Raises:
+        ValueError: this rank is not a member.
+        HorovodInternalError: a rank is lost.
+        Exception: an object can't be pickled, or not unpickled here.
+    """
     name = "allgather_object" if name is None else name
     number = check_member(process_set)
     data = bytearray(_pickler().dumps(obj))

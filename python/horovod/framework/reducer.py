@@ -157,7 +157,7 @@ class Reducer(Generic[P, A]):
             )
         if self.rules.op not in (Average, Sum):
             raise AssertionError(
-                f"the gradient of '{self.names[place]}' came after those of this step had been reduced: "
+                f"the gradient of '{self.names[place]}' arrived after those of this step were reduced: "
                 "add up the losses and call backward() once, or use op=Average"
             )
 

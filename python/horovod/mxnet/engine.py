@@ -157,7 +157,7 @@ def only(name: str, arrays: Sequence[Any]) -> Any:
     """Returns a parameter's array; ValueError if it has one on each of several devices."""
     if len(arrays) > 1:
         raise ValueError(
-            f"{name} lies on {len(arrays)} devices, but a rank is one device: start a rank for each "
+            f"{name} is on {len(arrays)} devices, but a rank is one device: start a rank for each "
             "(horovodrun -np N)"
         )
     return arrays[0]

@@ -142,8 +142,8 @@ def _results(reports: Sequence[Report]) -> list[Any]:
     if missing or not reports:
         whom = f"rank {', '.join(missing)} of {size}" if reports else "any rank"
         raise RuntimeError(
-            f"no result came from {whom}: did the function call os._exit, or "
-            "replace the process by another program?"
+            f"no result came from {whom}: did the function call os._exit, or replace the process by another "
+            "program?"
         )
     return [_result(found[rank]) for rank in range(size)]
 

@@ -95,7 +95,7 @@ def _grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    """Does the same for several dense tensors as one operation."""
+    """Does ``_reducescatter`` of several dense tensors as one operation."""
     how = reducing(check_scatter_op(op), prescale_factor, postscale_factor)
     return call_group("Reducescatter", tensors, name, ignore_name_scope, process_set, **how)
 

@@ -34,8 +34,13 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
     """Gives the root's parameters to all ranks, in place.
 
     Args:
-        params: ``model.state_dict()``, ``model.named_parameters()``, or a list of tensors.
-        root_rank: the rank that has them.
+        params: ``model.state_dict()``, ``model.named_parameters()``, or a list of tensors; the same names,
+            shapes and types on all ranks.
+        root_rank: the rank that has the values.
+
+    Raises:
+        ValueError: ``params`` is something else.
+        HorovodInternalError: the ranks' parameters differ, or a rank is lost.
     """
     handles = []
     for name, tensor in _named(params):
@@ -87,6 +92,10 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         optimizer: any except LBFGS, whose state is not a set of tensors per parameter.
         root_rank: the rank that has the state.
         model: accepted for compatibility; it has no meaning.
+
+    Raises:
+        ValueError: it is not an optimizer of torch.optim, or it is LBFGS.
+        HorovodInternalError: a rank is lost.
     """
     if not hasattr(optimizer, "param_groups"):
         raise ValueError(

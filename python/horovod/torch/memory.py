@@ -11,7 +11,8 @@ Copies = list[tuple[Tensors, torch.Tensor]]  # the caller's tensors, and the mem
 
 
 def is_dense(tensors: Tensors) -> bool:
-    """True if the memory of the list holds its elements in order: one contiguous tensor, not a lazy view.
+    """Returns true for a list of one contiguous tensor that is no lazy view: its memory has all elements in
+    order.
 
     Such a list passes every check below.
     """

@@ -196,7 +196,7 @@ class Received(dist.Work):  # type: ignore[misc]
 
 
 def leave_untraced(function: Any) -> None:
-    """Does the same as torch.compiler.disable, which takes a second to import and costs time in each call."""
+    """Makes torch.compile skip a function, as torch.compiler.disable does, which takes a second to import."""
     frames: Any = torch._C._dynamo.eval_frame
     function._torchdynamo_disable = True
     if hasattr(frames, "set_code_exec_strategy"):

@@ -1,1 +1,1 @@
-"""What ranks of other launchers meet at; the name of the package is Horovod's."""
+"""The rendezvous server for ranks of other launchers, under the name of Horovod's package."""

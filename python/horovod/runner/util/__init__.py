@@ -1,1 +1,1 @@
-"""What programs that start jobs import besides the launcher."""
+"""Helpers of the launcher that programs which start jobs import."""
