@@ -432,15 +432,6 @@ static int view_buffer(struct tensor_view *view, PyObject *object, const struct 
     return describe(view, object, role, &tensor);
 }
 
-static int view_by_format(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
-{
-    hvd_dtype dtype;
-    char text[64];
-    if (!element_from_buffer(&view->buffer, &dtype, text, sizeof text))
-        return refuse_type(object, role, text);
-    return view_buffer(view, object, role, dtype);
-}
-
 /* Returns true, with the number of the device's default stream, if the object is on a device. */
 static bool default_stream_of(PyObject *object, int *stream)
 {
@@ -522,10 +513,13 @@ static int view_object(struct tensor_view *view, PyObject *object, const struct 
     struct known_type known = known_type_of(Py_TYPE(object));
     if (known.table)
         return view_by_table(view, object, role, &known);
-    if (!PyObject_GetBuffer(object, &view->buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT))
-        return view_by_format(view, object, role);
-    PyErr_Clear();
     hvd_dtype dtype;
+    char text[64];
+    if (!PyObject_GetBuffer(object, &view->buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT))
+        return element_from_buffer(&view->buffer, &dtype, text, sizeof text)
+                   ? view_buffer(view, object, role, dtype)
+                   : refuse_type(object, role, text);
+    PyErr_Clear();
     if (element_by_name(object, &dtype) && !PyObject_GetBuffer(object, &view->buffer, PyBUF_C_CONTIGUOUS))
         return view_buffer(view, object, role, dtype);
     PyErr_Clear();
