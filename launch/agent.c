@@ -3,7 +3,7 @@
  * decides nothing. It kills all processes when its stdin ends, when no heartbeat has arrived for a multiple
  * of --timeout-seconds, and when the launcher does not answer a signal. */
 #include "agent.h"
-#include "environment.h"
+#include "agent_prepare.h"
 #include "faults.h"
 #include "frames.h"
 #include "guard.h"
@@ -24,10 +24,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#define PATH_LIMIT          4096
+#define TEXT_LIMIT          4096
 #define ANSWER_MILLISECONDS 1000 /* within which the launcher answers a signal */
 
 struct agent {
@@ -48,149 +47,23 @@ struct agent {
     int64_t signalled; /* when the launcher was sent a signal, clock_now's */
 };
 
-/* ---- the environment of the launcher ------------------------------------------------------------------- */
-
-/* Returns false if the environment before --host-setup can't be read. */
-static bool read_first_environment(struct wire_writer *text)
-{
-    char piece[4096];
-    ssize_t count;
-    while ((count = read(AGENT_ENVIRONMENT, piece, sizeof piece)) > 0)
-        wire_put_raw(text, piece, (size_t)count);
-    close(AGENT_ENVIRONMENT);
-    wire_put_u8(text, 0);
-    return count == 0 && !text->failed && text->length > 1;
-}
-
-static bool holds(const struct wire_writer *text, const char *entry)
-{
-    for (size_t at = 0; at < text->length; at += strlen((char *)text->bytes + at) + 1) {
-        if (strcmp((char *)text->bytes + at, entry) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Returns the entries that --host-setup has changed; a name alone is a variable that it has unset. Their text
- * is in `first`, the environment before it. Returns NULL if that can't be read. */
-static char **changes_of_setup(struct wire_writer *first)
-{
-    size_t count = 0, next = 0, length;
-    if (!read_first_environment(first))
-        return NULL;
-    while (environ[count])
-        count++;
-    char **changes = calloc(count + first->length + 1, sizeof *changes);
-    for (size_t i = 0; changes && i < count; i++) {
-        if (!holds(first, environ[i]))
-            changes[next++] = environ[i];
-    }
-    for (size_t at = 0; changes && at < first->length; at += length + 1) {
-        char *entry = (char *)first->bytes + at;
-        length = strlen(entry);
-        entry[strcspn(entry, "=")] = '\0';
-        if (*entry && !getenv(entry))
-            changes[next++] = entry;
-    }
-    return changes;
-}
-
-/* Variables that --host-setup has changed take precedence over those of the launcher, and these over those of
- * this host. */
-static bool take_environment(const struct agent *agent)
-{
-    struct wire_writer first = {0};
-    char **changes = agent->preparation.setup ? changes_of_setup(&first) : calloc(1, sizeof *changes);
-    char **merged = NULL;
-    if (changes)
-        merged =
-            environment_merge((char *const *const[]){changes, agent->preparation.environment, environ, NULL});
-    if (merged)
-        environ = merged;
-    free(changes);
-    wire_writer_free(&first);
-    return merged;
-}
-
 /* ---- before the start ---------------------------------------------------------------------------------- */
 
-/* Returns a shell's exit code: 0, 126 (the file can't be executed) or 127 (there is none). */
-static int check_program(const char *path)
+static void on_prepare(struct agent *agent, struct wire_reader *body)
 {
-    struct stat info;
-    if (stat(path, &info))
-        return errno == EACCES ? 126 : 127;
-    return S_ISREG(info.st_mode) && access(path, X_OK) == 0 ? 0 : 126;
-}
-
-/* Searches as execvp does. */
-static int check_command(const char *command)
-{
-    const char *path = getenv("PATH");
-    int found = 127;
-    if (strchr(command, '/'))
-        return check_program(command);
-    for (path = path ? path : "/bin:/usr/bin";; path++) {
-        char candidate[PATH_LIMIT];
-        int length = (int)strcspn(path, ":");
-        snprintf(candidate, sizeof candidate, "%.*s%s%s", length, path, length ? "/" : "", command);
-        int exit_code = check_program(candidate);
-        found = exit_code < found ? exit_code : found;
-        path += length;
-        if (!exit_code || !*path)
-            return found;
+    char text[TEXT_LIMIT] = "what the launcher has sent is malformed, or memory is out";
+    int exit_code = 1;
+    if (!agent->preparation.command && preparation_get(&agent->preparation, body)) {
+        exit_code = agent_prepare(&agent->preparation, &agent->settings, text, sizeof text);
+        agent->options.command = agent->preparation.command;
     }
-}
-
-static void answer_prepared(struct agent *agent, int exit_code, const char *format, const char *what)
-{
-    char text[PATH_LIMIT];
-    snprintf(text, sizeof text, format, what);
     size_t begin = frame_begin(&agent->frames, FRAME_PREPARED);
     wire_put_u32(&agent->frames.stream.out, (uint32_t)exit_code);
     wire_put_string(&agent->frames.stream.out, text);
     frame_end(&agent->frames, begin);
 }
 
-static void prepare(struct agent *agent, struct wire_reader *body)
-{
-    struct preparation *preparation = &agent->preparation;
-    struct addresses addresses;
-    hvd_status status;
-    if (preparation->command || !preparation_take(preparation, body)) {
-        answer_prepared(agent, 1, "%s", "what the launcher has sent is malformed, or memory is out");
-        return;
-    }
-    if (!take_environment(agent)) {
-        answer_prepared(
-            agent, 1, "%s",
-            "can't tell what --host-setup has changed: there is no program `env` that knows -0, or "
-            "memory is out");
-        return;
-    }
-    agent->options.command = preparation->command;
-    if (settings_load_environment(&agent->settings, &status)) {
-        answer_prepared(agent, 2, "%s", status.text);
-    } else if (chdir(preparation->folder)) {
-        answer_prepared(agent, 1,
-                        "there is no folder %s, in which horovodrun was started; make it, or start from one "
-                        "that all hosts have",
-                        preparation->folder);
-    } else if (addresses_find(agent->settings.network_interface, "", &addresses, &status)) {
-        answer_prepared(agent, 1, "%s", status.text);
-    } else {
-        static const char *const texts[] = {
-            "'%s' can't be executed there; is it a file, and has it the permission? chmod +x sets it",
-            "'%s' was not found; is it on the PATH there? --host-setup can set it for each host"};
-        int exit_code = check_command(*preparation->command);
-        if (exit_code)
-            answer_prepared(agent, exit_code, texts[exit_code - 126], *preparation->command);
-        else
-            answer_prepared(agent, 0, "%s", "");
-    }
-}
-
-static void take_function(struct agent *agent, const struct wire_reader *body)
+static void on_function(struct agent *agent, const struct wire_reader *body)
 {
     struct table *table = &agent->table;
     size_t left = body->length - body->position;
@@ -202,37 +75,31 @@ static void take_function(struct agent *agent, const struct wire_reader *body)
 
 /* The hint is the address at which other hosts reach this one. It is used if it is an address of this host,
  * which it is not behind a translation of addresses. Loopback means that there are no other hosts. */
-static hvd_code start_rendezvous(struct agent *agent, const char *hint, hvd_status *status)
-{
-    struct addresses found;
-    if (strcmp(hint, addresses_of_loopback.list[0]) == 0)
-        return table_serve(&agent->table, &addresses_of_loopback, status);
-    TRY(addresses_find(agent->settings.network_interface, hint, &found, status));
-    return table_serve(&agent->table, &found, status);
-}
-
-static void serve(struct agent *agent, struct wire_reader *body)
+static void on_serve(struct agent *agent, struct wire_reader *body)
 {
     char hint[SOCKET_TEXT];
+    struct addresses found;
     hvd_status status = {.code = HVD_OK};
     struct table *table = &agent->table;
     if (!wire_get_string(body, table->secret, sizeof table->secret) ||
         !wire_get_string(body, hint, sizeof hint) || !wire_done(body))
         status_set(&status, HVD_REFUSED, "what the launcher has sent is malformed");
-    else
-        start_rendezvous(agent, hint, &status);
+    else if (strcmp(hint, addresses_of_loopback.list[0]) == 0)
+        table_serve(table, &addresses_of_loopback, &status);
+    else if (addresses_find(agent->settings.network_interface, hint, &found, &status) == HVD_OK)
+        table_serve(table, &found, &status);
     size_t begin = frame_begin(&agent->frames, FRAME_SERVING);
     wire_put_string(&agent->frames.stream.out, table->rendezvous_address);
     wire_put_string(&agent->frames.stream.out, *table->rendezvous_address ? "" : status.text);
     frame_end(&agent->frames, begin);
 }
 
-static void assign(struct agent *agent, struct wire_reader *body)
+static void on_epoch(struct agent *agent, struct wire_reader *body)
 {
     struct epoch epoch = {0};
     hvd_status status;
     hvd_code code;
-    if (!epoch_take(&epoch, body) || !agent->table.rendezvous)
+    if (!epoch_get(&epoch, body) || !agent->table.rendezvous)
         code = status_set(&status, HVD_REFUSED, "what the launcher has sent is malformed, or memory is out");
     else
         code = hvd_rendezvous_assign(agent->table.rendezvous, epoch.job, epoch.number, epoch.assignments,
@@ -258,25 +125,6 @@ static void forward(struct output *output, const void *bytes, size_t length)
     frame_end(&agent->frames, begin);
 }
 
-static void send_started(struct agent *agent, const struct process *process, const char *fault)
-{
-    size_t begin = frame_begin(&agent->frames, FRAME_STARTED);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)process->slot);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)process->pid);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)process->exit_code);
-    wire_put_string(&agent->frames.stream.out, fault);
-    frame_end(&agent->frames, begin);
-}
-
-static void send_ended(struct agent *agent, const struct event *event)
-{
-    size_t begin = frame_begin(&agent->frames, FRAME_ENDED);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)event->process->slot);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)event->exit_code);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)event->signal);
-    frame_end(&agent->frames, begin);
-}
-
 /* Returns the last process that was started in the slot, or NULL. */
 static struct process *find_process(const struct agent *agent, int slot)
 {
@@ -287,22 +135,12 @@ static struct process *find_process(const struct agent *agent, int slot)
     return NULL;
 }
 
-/* Makes the pipe through which rank 0 reads what arrives in frames. */
-static void open_input(struct agent *agent)
-{
-    uv_file ends[2];
-    if (uv_pipe(ends, 0, UV_NONBLOCK_PIPE))
-        return;
-    agent->table.input = ends[0];
-    sink_take(&agent->input, &agent->table.loop, ends[1]);
-}
-
 /* Announces the processes that FRAME_START starts one by one; may be repeated for others. */
-static void take_job(struct agent *agent, struct wire_reader *body)
+static void on_job(struct agent *agent, struct wire_reader *body)
 {
     struct table *table = &agent->table;
     struct job_terms terms;
-    if (!agent->options.command || !job_terms_take(&terms, body)) {
+    if (!agent->options.command || !job_terms_get(&terms, body)) {
         agent->lost = true;
         return;
     }
@@ -320,7 +158,7 @@ static struct process *add_process(struct agent *agent, struct wire_reader *body
 {
     struct table *table = &agent->table;
     struct start start;
-    if (table->count == agent->expected || !start_take(&start, body))
+    if (table->count == agent->expected || !start_get(&start, body))
         return NULL;
     const struct process *before = find_process(agent, start.slot);
     if (before && !before->gone)
@@ -331,10 +169,12 @@ static struct process *add_process(struct agent *agent, struct wire_reader *body
 }
 
 /* After one that can't be started the others that are announced are not started either. */
-static void start(struct agent *agent, struct wire_reader *body)
+static void on_start(struct agent *agent, struct wire_reader *body)
 {
     struct table *table = &agent->table;
+    struct wire_writer *out = &agent->frames.stream.out;
     struct process *process = add_process(agent, body);
+    uv_file ends[2];
     if (!process) {
         agent->lost = true;
         return;
@@ -344,11 +184,18 @@ static void start(struct agent *agent, struct wire_reader *body)
         process->outputs[i].owner = process;
         process->outputs[i].credit = FRAME_WINDOW;
     }
-    if (process->place.rank == 0)
-        open_input(agent);
+    if (process->place.rank == 0 && uv_pipe(ends, 0, UV_NONBLOCK_PIPE) == 0) {
+        table->input = ends[0];
+        sink_adopt(&agent->input, &table->loop, ends[1]); /* it gets what arrives in frames */
+    }
     if (!agent->fault.code)
         agent->fault.code = table->starter->start(process, &agent->fault);
-    send_started(agent, process, agent->fault.code ? agent->fault.text : "");
+    size_t begin = frame_begin(&agent->frames, FRAME_STARTED);
+    wire_put_u32(out, (uint32_t)process->slot);
+    wire_put_u32(out, (uint32_t)process->pid);
+    wire_put_u32(out, (uint32_t)process->exit_code);
+    wire_put_string(out, agent->fault.code ? agent->fault.text : "");
+    frame_end(&agent->frames, begin);
     if (agent->fault.code)
         process_close_outputs(process);
     if (table->input != STDIN_FILENO)
@@ -358,7 +205,7 @@ static void start(struct agent *agent, struct wire_reader *body)
 
 /* ---- frames -------------------------------------------------------------------------------------------- */
 
-static void take_input(struct agent *agent, const struct wire_reader *body)
+static void on_input(struct agent *agent, const struct wire_reader *body)
 {
     size_t left = body->length - body->position;
     agent->input_ended = agent->input_ended || left == 0;
@@ -367,7 +214,7 @@ static void take_input(struct agent *agent, const struct wire_reader *body)
     agent->input_taken += left;
 }
 
-static void take_credit(const struct agent *agent, struct wire_reader *body)
+static void on_credit(const struct agent *agent, struct wire_reader *body)
 {
     struct process *process = find_process(agent, (int)wire_get_u32(body));
     uint32_t index = wire_get_u32(body);
@@ -378,7 +225,7 @@ static void take_credit(const struct agent *agent, struct wire_reader *body)
     output_resume(&process->outputs[index]);
 }
 
-static void take_signal(const struct agent *agent, struct wire_reader *body)
+static void on_signal(const struct agent *agent, struct wire_reader *body)
 {
     struct process *process = find_process(agent, (int)wire_get_u32(body));
     int signal = (int)wire_get_u32(body);
@@ -391,31 +238,31 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
     struct agent *agent = frames->owner;
     switch (kind) {
     case FRAME_PREPARE:
-        prepare(agent, body);
+        on_prepare(agent, body);
         break;
     case FRAME_FUNCTION:
-        take_function(agent, body);
+        on_function(agent, body);
         break;
     case FRAME_SERVE:
-        serve(agent, body);
+        on_serve(agent, body);
         break;
     case FRAME_EPOCH:
-        assign(agent, body);
+        on_epoch(agent, body);
         break;
     case FRAME_JOB:
-        take_job(agent, body);
+        on_job(agent, body);
         break;
     case FRAME_START:
-        start(agent, body);
+        on_start(agent, body);
         break;
     case FRAME_INPUT:
-        take_input(agent, body);
+        on_input(agent, body);
         break;
     case FRAME_CREDIT:
-        take_credit(agent, body);
+        on_credit(agent, body);
         break;
     case FRAME_SIGNAL:
-        take_signal(agent, body);
+        on_signal(agent, body);
         break;
     case FRAME_HEARTBEAT:
         frame_send(&agent->frames, FRAME_HEARTBEAT);
@@ -431,34 +278,34 @@ static void on_time_for_answer(uv_timer_t *timer)
     agent->lost = agent->lost || agent->frames.last < agent->signalled;
 }
 
-/* The launcher then ends the job on all hosts. If it can't be reached, the processes of this host are killed.
- */
-static void send_signalled(struct agent *agent, int signal)
-{
-    frame_send_numbers(&agent->frames, FRAME_SIGNALLED, 1, &signal);
-    if (uv_is_active((uv_handle_t *)&agent->answer))
-        return;
-    agent->signalled = clock_now();
-    uv_timer_start(&agent->answer, on_time_for_answer, ANSWER_MILLISECONDS, 0);
-}
-
-static void send_fault(struct agent *agent, const hvd_fault *fault)
-{
-    size_t begin = frame_begin(&agent->frames, FRAME_FAULT);
-    fault_put(&agent->frames.stream.out, fault);
-    frame_end(&agent->frames, begin);
-}
-
 /* An agent decides nothing: events become frames. */
 static void happened(struct table *table, const struct event *event)
 {
     struct agent *agent = (struct agent *)table;
-    if (event->kind == EVENT_ENDED)
-        send_ended(agent, event);
-    else if (event->kind == EVENT_FAULT)
-        send_fault(agent, event->fault);
-    else if (event->kind == EVENT_SIGNALLED)
-        send_signalled(agent, event->signal);
+    struct frames *to = &agent->frames;
+    size_t begin;
+    switch (event->kind) {
+    case EVENT_ENDED:
+        frame_send_numbers(to, FRAME_ENDED, 3,
+                           (int[]){event->process->slot, event->exit_code, event->signal});
+        break;
+    case EVENT_FAULT:
+        begin = frame_begin(to, FRAME_FAULT);
+        fault_put(&to->stream.out, event->fault);
+        frame_end(to, begin);
+        break;
+    case EVENT_SIGNALLED:
+        /* The launcher then ends the job on all hosts. If it can't be reached, the processes of this host are
+         * killed. */
+        frame_send_numbers(to, FRAME_SIGNALLED, 1, &event->signal);
+        if (uv_is_active((uv_handle_t *)&agent->answer))
+            break;
+        agent->signalled = clock_now();
+        uv_timer_start(&agent->answer, on_time_for_answer, ANSWER_MILLISECONDS, 0);
+        break;
+    default:
+        break;
+    }
 }
 
 static void on_end_of_frames(struct frames *frames)
@@ -496,25 +343,11 @@ static void report_progress(struct agent *agent)
         sink_close(&agent->input);
 }
 
-/* Containers may share a network, but no processes. Ranks inherit the name, and so agree with the launcher on
- * which of them share a host. */
-static void name_host(char *identity, size_t capacity)
-{
-    const char *given = getenv("HOROVOD_HOST_ID");
-    struct stat processes = {0};
-    topology_own_host(given ? given : "", identity, capacity);
-    if (given && *given)
-        return;
-    stat("/proc/self/ns/pid", &processes);
-    append_text(identity, capacity, "/%llu", (unsigned long long)processes.st_ino);
-    setenv("HOROVOD_HOST_ID", identity, 1);
-}
-
 static void send_ready(struct agent *agent)
 {
     char identity[TOPOLOGY_HOST_LIMIT], from[SOCKET_TEXT] = "", to[SOCKET_TEXT] = "";
     const char *connection = getenv("SSH_CONNECTION"); /* client, its port, server, its port */
-    name_host(identity, sizeof identity);
+    agent_name_host(identity, sizeof identity);
     if (connection)
         sscanf(connection, "%79s %*s %79s", from, to);
     wire_put_raw(&agent->frames.stream.out, FRAME_PREAMBLE, sizeof FRAME_PREAMBLE - 1);
@@ -527,7 +360,7 @@ static void send_ready(struct agent *agent)
 }
 
 /* Ranks, and programs that run on this host for them, must not inherit the stream. */
-static hvd_code take_stream(struct agent *agent, hvd_status *status)
+static hvd_code own_stream(struct agent *agent, hvd_status *status)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -535,21 +368,16 @@ static hvd_code take_stream(struct agent *agent, hvd_status *status)
         return status_set_errno(status, errno, "can't set up stdin and stdout");
     close(null);
     agent->frames =
-        (struct frames){.owner = agent, .take = on_frame, .ended = on_end_of_frames, .limit = FRAME_LIMIT};
+        (struct frames){.owner = agent, .receive = on_frame, .ended = on_end_of_frames, .limit = FRAME_LIMIT};
     frames_open(&agent->frames, &agent->table.loop, in, out);
     return HVD_OK;
-}
-
-static bool finished(struct agent *agent)
-{
-    return agent->expected && agent->table.count == agent->expected && table_finished(&agent->table);
 }
 
 static void agent_loop(struct agent *agent)
 {
     struct table *table = &agent->table;
     send_ready(agent);
-    while (!agent->lost && !finished(agent)) {
+    while (!agent->lost && !(agent->expected && table->count == agent->expected && table_finished(table))) {
         uv_run(&table->loop, UV_RUN_ONCE);
         report_progress(agent);
         for (int i = 0; i < table->count; i++) {
@@ -588,7 +416,7 @@ int agent_run(struct guard *guard)
                             .function = -1,
                             .happened = happened};
     if (options_parse(&agent.options, no_words, &status) || settings_init(&agent.settings, &status) ||
-        uv_loop_init(&table->loop) || take_stream(&agent, &status) || table_open(table, &status)) {
+        uv_loop_init(&table->loop) || own_stream(&agent, &status) || table_open(table, &status)) {
         fprintf(stderr, "horovodrun: can't start the agent\n");
         return 1;
     }

@@ -5,10 +5,6 @@
 
 #include "guard.h"
 
-/* With --host-setup: the descriptor from which an agent reads the environment before the setup, with a NUL
- * after each entry. */
-#define AGENT_ENVIRONMENT 3
-
 int agent_run(struct guard *guard); /* returns the exit code */
 
 #endif

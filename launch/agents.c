@@ -1,14 +1,12 @@
-/* agents.c - the starter `agents`: processes on any number of hosts, by one agent on each. One thread, the
- * loop's. Hosts are called (ssh) at the same time. Each becomes prepared or faulty, and the faults of all are
- * reported together. Entries that name one host are merged; the first host serves the rendezvous. Once
- * processes have been started, the frames of agents are reported as events. */
+/* agents.c - the starter `agents`: processes on any number of hosts, by one agent on each. The first host
+ * serves the rendezvous. Once processes have been started, the frames of agents are reported as events. One
+ * thread, the loop's. */
 #include "agents.h"
-#include "child.h"
-#include "environment.h"
+#include "agents_input.h"
+#include "agents_prepare.h"
 #include "guard.h"
 #include "rlimits.h"
 #include "say.h"
-#include "ssh.h"
 #include "starter.h"
 
 #include "base/clock.h"
@@ -16,11 +14,7 @@
 #include "base/status.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,26 +25,7 @@
 #define TICK_MILLISECONDS 200
 #define HEARTBEAT_SHARE   0.1 /* of the time after which silence counts */
 #define HEARTBEAT_PAUSE   0.02
-#define DRAIN_SILENCE     10.0  /* of a connection that only passes on output */
-#define ERRORS_LIMIT      65536 /* bytes of what ssh writes before the agent runs */
-#define FUNCTION_PIECE    65536
-
-static void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
-{
-    va_list arguments;
-    if (*remote->fault)
-        return;
-    va_start(arguments, format);
-    format_text(remote->fault, sizeof remote->fault, format, arguments);
-    va_end(arguments);
-    remote->fault_code = exit_code;
-}
-
-static void remote_end(struct remote *remote)
-{
-    remote->state = REMOTE_ENDED;
-    frames_shut(&remote->frames);
-}
+#define DRAIN_SILENCE     10.0 /* of a connection that only passes on output */
 
 /* Valid once entries of one host are merged. */
 static struct remote *remote_of(const struct process *process)
@@ -58,200 +33,7 @@ static struct remote *remote_of(const struct process *process)
     return process->table->agents->of_host[process->place.host];
 }
 
-/* Shows lines of the agent and of ssh as they are. Before the agent runs, they may explain why it does not.
- */
-static void remote_pass_on_errors(struct remote *remote)
-{
-    struct wire_writer *said = &remote->said;
-    const uint8_t *last = said->length ? memrchr(said->bytes, '\n', said->length) : NULL;
-    if (remote->state == REMOTE_CALLED || !last)
-        return;
-    size_t length = (size_t)(last - said->bytes) + 1;
-    sink_put(remote->table->err, said->bytes, length);
-    sink_flush(remote->table->err);
-    said->length -= length;
-    memmove(said->bytes, said->bytes + length, said->length);
-}
-
-/* ---- stdin of rank 0 ---------------------------------------------------------------------------------- */
-
-static void read_input(struct table *table)
-{
-    struct agents *agents = table->agents;
-    struct frames *to = &agents->list[0].frames;
-    uint8_t bytes[16384];
-    while (!agents->input_ended && agents->input_credit > 0 &&
-           poll(&(struct pollfd){.fd = table->input, .events = POLLIN}, 1, 0) > 0) {
-        size_t limit = agents->input_credit < sizeof bytes ? agents->input_credit : sizeof bytes;
-        ssize_t count = read(table->input, bytes, limit);
-        if (count < 0 && (errno == EAGAIN || errno == EINTR))
-            return;
-        count = count > 0 ? count : 0;
-        size_t begin = frame_begin(to, FRAME_INPUT);
-        wire_put_raw(&to->stream.out, bytes, (size_t)count);
-        frame_end(to, begin);
-        agents->input_credit -= (size_t)count;
-        agents->input_ended = count == 0;
-    }
-}
-
-static void on_input(uv_poll_t *poll, int status, int events)
-{
-    (void)status;
-    (void)events;
-    read_input(poll->data); /* without credit, a later turn reads */
-}
-
-static void input_open(struct table *table)
-{
-    struct agents *agents = table->agents;
-    int flags = fcntl(table->input, F_GETFL);
-    agents->input_credit = FRAME_WINDOW;
-    agents->input_polled = uv_poll_init(&table->loop, &agents->input, table->input) == 0;
-    agents->input.data = table;
-    fcntl(table->input, F_SETFL, flags); /* libuv has made it non-blocking for all processes that share it */
-}
-
-/* Regular files can't be polled, and are always readable. */
-static void input_watch(struct table *table)
-{
-    struct agents *agents = table->agents;
-    bool wanted = !agents->input_ended && agents->input_credit > 0;
-    if (!agents->input_polled && wanted)
-        read_input(table);
-    else if (agents->input_polled && wanted && !uv_is_active((uv_handle_t *)&agents->input))
-        uv_poll_start(&agents->input, UV_READABLE, on_input);
-    else if (agents->input_polled && !wanted)
-        uv_poll_stop(&agents->input);
-}
-
-/* ---- preparing ----------------------------------------------------------------------------------------- */
-
-static void send_prepare(struct remote *remote)
-{
-    const struct table *table = remote->table;
-    struct environment environment = {0};
-    hvd_status status;
-    struct preparation preparation = {.setup = table->options->host_setup,
-                                      .command = table->options->command};
-    if (environment_for_hosts(&environment, table->options, &status))
-        remote_fail(remote, 1, "%s", status.text);
-    preparation.environment = environment.entries;
-    memcpy(preparation.folder, table->agents->folder, sizeof preparation.folder);
-    if (preparation.environment) {
-        size_t begin = frame_begin(&remote->frames, FRAME_PREPARE);
-        preparation_put(&preparation, &remote->frames.stream.out);
-        frame_end(&remote->frames, begin);
-    }
-    environment_free(&environment);
-}
-
-static void take_ready(struct remote *remote, struct wire_reader *body)
-{
-    char release[64];
-    if (!wire_get_string(body, release, sizeof release) || strcmp(release, hvd_version()) != 0) {
-        remote_fail(remote, 1,
-                    "its horovodrun is of release %s, this one of %s; install the same release on all hosts",
-                    release, hvd_version());
-        return;
-    }
-    wire_get_string(body, remote->identity, sizeof remote->identity);
-    wire_get_string(body, remote->launcher_address, sizeof remote->launcher_address);
-    wire_get_string(body, remote->address, sizeof remote->address);
-    if (!wire_done(body))
-        remote_fail(remote, 1, "what its agent sends is malformed");
-    remote->state = REMOTE_READY;
-    if (!remote->table->options->verbose) /* they are banners */
-        remote->said.length = 0;
-    remote_pass_on_errors(remote);
-    send_prepare(remote);
-}
-
-static void take_prepared(struct remote *remote, struct wire_reader *body)
-{
-    char text[FAULT_LIMIT];
-    int exit_code = (int)wire_get_u32(body);
-    wire_get_string(body, text, sizeof text);
-    if (exit_code || body->failed)
-        remote_fail(remote, exit_code ? exit_code : 1, "%s", text);
-    remote->state = REMOTE_PREPARED;
-}
-
-static void send_function(struct remote *remote)
-{
-    const struct agents *agents = remote->table->agents;
-    uint8_t bytes[FUNCTION_PIECE];
-    while (remote->function_sent < agents->function_size && frames_idle(&remote->frames)) {
-        ssize_t count = pread(remote->table->function, bytes, sizeof bytes, remote->function_sent);
-        if (count <= 0) {
-            remote_fail(remote, 1, "can't read the function: %s", count ? strerror(errno) : "it is cut");
-            return;
-        }
-        size_t begin = frame_begin(&remote->frames, FRAME_FUNCTION);
-        wire_put_raw(&remote->frames.stream.out, bytes, (size_t)count);
-        frame_end(&remote->frames, begin);
-        remote->function_sent += count;
-    }
-}
-
 /* ---- the start ----------------------------------------------------------------------------------------- */
-
-/* Returns the entry as the user has given it: two entries of one name differ in user or port. */
-static const char *name_of_entry(const struct host *host, char *text, size_t capacity)
-{
-    *text = '\0';
-    append_text(text, capacity, "%s%s%s", host->user, *host->user ? "@" : "", host->name);
-    if (host->port)
-        append_text(text, capacity, " port %d", host->port);
-    return text;
-}
-
-static void fail_hosts(struct table *table, int exit_code)
-{
-    table->happened(table, &(struct event){.kind = EVENT_HOST_FAILED, .exit_code = exit_code});
-}
-
-/* Reports the faults of all hosts, before anything is started. */
-static void report_faults(struct table *table)
-{
-    int exit_code = 0;
-    for (int i = 0; i < table->agents->count; i++) {
-        const struct remote *remote = &table->agents->list[i];
-        if (!*remote->fault)
-            continue;
-        char name[sizeof remote->host->name + sizeof remote->host->user + 16];
-        say(table, "host %s: %s", name_of_entry(remote->host, name, sizeof name), remote->fault);
-        exit_code = exit_code ? exit_code : remote->fault_code;
-    }
-    fail_hosts(table, exit_code);
-}
-
-/* Merges entries that name one host, and ends the agents of those that get no ranks. */
-static hvd_code merge_hosts(struct table *table, hvd_status *status)
-{
-    struct agents *agents = table->agents;
-    for (int i = 0; i < agents->count; i++) {
-        for (int j = i + 1; j < agents->count; j++) {
-            struct remote *earlier = &agents->list[i], *later = &agents->list[j];
-            if (!earlier->host || !later->host || strcmp(earlier->identity, later->identity) != 0)
-                continue;
-            hosts_merge(table->hosts, (int)(earlier->host - table->hosts->list),
-                        (int)(later->host - table->hosts->list));
-            later->host = NULL;
-            for (int k = j + 1; k < agents->count; k++)
-                agents->list[k].host -= agents->list[k].host != NULL;
-        }
-    }
-    hvd_code code = hosts_layout(table->hosts, table->size, status);
-    for (int i = 0; !code && i < agents->count; i++) {
-        struct remote *remote = &agents->list[i];
-        if (remote->host && remote->host->ranks)
-            agents->of_host[remote->host - table->hosts->list] = remote;
-        else
-            remote_end(remote);
-    }
-    return code;
-}
 
 /* Returns the address at which the others reach the first host: the one at which its sshd was reached, or, if
  * it is this host, the one that others see. If it is empty, the agent finds an address itself. */
@@ -273,14 +55,20 @@ static const char *rendezvous_hint(const struct agents *agents)
 /* Opens the outputs of all processes, or of none. */
 static hvd_code open_outputs(struct table *table, hvd_status *status)
 {
-    hvd_code code = HVD_OK;
-    for (int i = 0; !code && i < table->count; i++) {
+    int count = table->options->task ? OUTPUTS : OUTPUT_RESULT;
+    hvd_code code;
+    for (int i = 0; i < table->count; i++) {
         struct process *process = table->list[i];
-        code = process_copy_outputs(process, status);
-        for (int j = 0; !code && j < (table->options->task ? OUTPUTS : OUTPUT_RESULT); j++)
-            code = output_open_fed(&process->outputs[j], status);
+        if ((code = process_copy_outputs(process, status)))
+            goto close_outputs;
+        for (int j = 0; j < count; j++) {
+            if ((code = output_open_fed(&process->outputs[j], status)))
+                goto close_outputs;
+        }
     }
-    for (int i = 0; code && i < table->count; i++)
+    return HVD_OK;
+close_outputs:
+    for (int i = 0; i < table->count; i++)
         process_close_outputs(table->list[i]);
     return code;
 }
@@ -301,29 +89,24 @@ static hvd_code agents_assign(struct table *table, const struct epoch *epoch, hv
     return HVD_OK;
 }
 
-static void take_serving(struct remote *remote, struct wire_reader *body)
+/* Handles FRAME_SERVING and FRAME_ASSIGNED. */
+static void on_assigned(struct remote *remote, enum frame_kind kind, struct wire_reader *body)
 {
     struct table *table = remote->table;
-    char fault[FAULT_LIMIT] = "malformed answer";
-    if (wire_get_string(body, table->rendezvous_address, sizeof table->rendezvous_address) &&
-        wire_get_string(body, fault, sizeof fault) && !*fault)
-        return;
-    say(table, "host %s: can't serve the rendezvous there: %s", remote->host->name, fault);
-    fail_hosts(table, 1);
-}
-
-static void take_assigned(struct remote *remote, struct wire_reader *body)
-{
-    struct table *table = remote->table;
-    char fault[FAULT_LIMIT] = "malformed answer";
+    bool serving = kind == FRAME_SERVING;
+    char fault[FAULT_LIMIT];
+    if (serving)
+        wire_get_string(body, table->rendezvous_address, sizeof table->rendezvous_address);
     if (!wire_get_string(body, fault, sizeof fault) || *fault) {
-        say(table, "host %s: can't publish which process is which rank: %s", remote->host->name, fault);
-        fail_hosts(table, 1);
-        return;
+        say(table, "host %s: can't %s: %s", remote->host->name,
+            serving ? "serve the rendezvous there" : "publish which process is which rank",
+            *fault ? fault : "its answer is malformed");
+        table->happened(table, &(struct event){.kind = EVENT_HOST_FAILED, .exit_code = 1});
+    } else if (!serving) {
+        table->agents->started = true;
+        table->happened(table, &(struct event){.kind = EVENT_ASSIGNED});
+        agents_input_open(table);
     }
-    table->agents->started = true;
-    table->happened(table, &(struct event){.kind = EVENT_ASSIGNED});
-    input_open(table);
 }
 
 /* Sends what all processes of the host have in common, and their number. */
@@ -357,66 +140,6 @@ static hvd_code agents_start(struct process *process, hvd_status *status)
     return HVD_OK;
 }
 
-static void check_deadline(struct remote *remote)
-{
-    const struct table *table = remote->table;
-    if (clock_now() > table->agents->deadline)
-        remote_fail(remote, 1,
-                    "it has not answered within %g s (--start-timeout); is it up, and can ssh log in "
-                    "without a question?%s",
-                    table->settings->start_timeout_seconds,
-                    table->options->host_setup ? " Does --host-setup end?" : "");
-}
-
-/* Returns true while a host is still to be prepared. A faulty host is not waited for. */
-static bool preparing(struct table *table)
-{
-    const struct agents *agents = table->agents;
-    for (int i = 0; i < agents->count; i++) {
-        struct remote *remote = &agents->list[i];
-        if (remote->state < REMOTE_PREPARED)
-            check_deadline(remote);
-        if (!*remote->fault &&
-            (remote->state < REMOTE_PREPARED || remote->function_sent < agents->function_size))
-            return true;
-    }
-    return false;
-}
-
-/* Continues the start. Hosts may be lost until the first one has published the assignments. */
-static void advance(struct table *table)
-{
-    struct agents *agents = table->agents;
-    bool faulty = false;
-    hvd_status status;
-    if (agents->assigning)
-        check_deadline(&agents->list[0]);
-    else if (preparing(table))
-        return;
-    for (int i = 0; i < agents->count; i++)
-        faulty = faulty || *agents->list[i].fault;
-    if (faulty) {
-        report_faults(table);
-    } else if (!agents->assigning && merge_hosts(table, &status)) {
-        say(table, "%s", status.text);
-        fail_hosts(table, 1);
-    } else if (!agents->assigning) {
-        table->happened(table, &(struct event){.kind = EVENT_PREPARED});
-    }
-}
-
-/* ---- the process that calls the host ------------------------------------------------------------------- */
-
-static void take_errors(struct output *errors, const void *bytes, size_t length)
-{
-    struct remote *remote = errors->owner;
-    if (remote->said.length + length > ERRORS_LIMIT)
-        remote->said.length = 0;
-    wire_put_raw(&remote->said, bytes, length);
-    errors->credit += length;
-    remote_pass_on_errors(remote);
-}
-
 static void agents_child_ended(struct table *table, pid_t pid, int exit_code, int signal)
 {
     for (int i = 0; i < table->agents->count; i++) {
@@ -430,69 +153,6 @@ static void agents_child_ended(struct table *table, pid_t pid, int exit_code, in
     }
 }
 
-/* check_end notices how the process ends. */
-static void on_end_of_frames(struct frames *frames)
-{
-    frames->last = clock_now();
-    frames_shut(frames);
-}
-
-/* SIGTERM lets srun end its tasks; guard.h describes what SIGKILL would leave behind. */
-static int spawn(struct remote *remote, char **words, const int ends[3])
-{
-    struct child child = {.words = words, .file_count = 3, .end_signal = SIGTERM};
-    memcpy(child.files, ends, 3 * sizeof *ends);
-    remote->pid = child_start(&child, remote->table->guard);
-    return remote->pid < 0 ? remote->pid : 0;
-}
-
-/* Makes the pipes: `ends` are indexed by the child's descriptors. */
-static int open_pipes(struct remote *remote, int own[2], int ends[3])
-{
-    hvd_status status;
-    int in[2], out[2], error = uv_pipe(in, 0, UV_NONBLOCK_PIPE);
-    if (error)
-        return error;
-    ends[0] = in[0];
-    own[1] = in[1];
-    error = uv_pipe(out, UV_NONBLOCK_PIPE, 0);
-    if (error)
-        return error;
-    own[0] = out[0];
-    ends[1] = out[1];
-    remote->errors = (struct output){
-        .index = OUTPUT_STDERR, .file = -1, .forward = take_errors, .owner = remote, .credit = ERRORS_LIMIT};
-    return output_open(&remote->errors, &remote->table->loop, &ends[2], &status) ? UV_EMFILE : 0;
-}
-
-static void call_host(struct remote *remote)
-{
-    int own[2] = {-1, -1}, ends[3] = {-1, -1, -1};
-    char **words = ssh_words(remote->table, remote->host);
-    int error = words ? open_pipes(remote, own, ends) : UV_ENOMEM;
-    if (error)
-        remote_fail(remote, 1, "can't call it: %s", uv_strerror(error));
-    else if ((error = spawn(remote, words, ends)))
-        remote_fail(remote, 1, "can't start '%s' to reach it: %s", words[0], uv_strerror(error));
-    remote->running = !error;
-    words_free(words);
-    for (int i = 0; i < 3; i++)
-        socket_close(&ends[i]);
-    remote->frames = (struct frames){.owner = remote,
-                                     .take = remote_take,
-                                     .ended = on_end_of_frames,
-                                     .limit = FRAME_LIMIT_ANSWER,
-                                     .to = -1,
-                                     .awaits_preamble = true};
-    if (error) {
-        socket_close(&own[0]);
-        socket_close(&own[1]);
-        remote_end(remote);
-    } else {
-        frames_open(&remote->frames, &remote->table->loop, own[0], own[1]);
-    }
-}
-
 /* ---- while ranks run ----------------------------------------------------------------------------------- */
 
 static void agents_signal(const struct process *process, int signal)
@@ -500,7 +160,7 @@ static void agents_signal(const struct process *process, int signal)
     frame_send_numbers(&remote_of(process)->frames, FRAME_SIGNAL, 2, (int[]){process->slot, signal});
 }
 
-static void take_started(struct process *process, struct wire_reader *body)
+static void on_started(struct process *process, struct wire_reader *body)
 {
     char text[FAULT_LIMIT];
     int pid = (int)wire_get_u32(body), exit_code = (int)wire_get_u32(body);
@@ -515,7 +175,7 @@ static void take_started(struct process *process, struct wire_reader *body)
     process->started = clock_now();
 }
 
-static void take_output(struct process *process, struct wire_reader *body)
+static void on_output(struct process *process, struct wire_reader *body)
 {
     uint8_t index = wire_get_u8(body);
     if (body->failed || index >= OUTPUTS)
@@ -527,15 +187,16 @@ static void take_output(struct process *process, struct wire_reader *body)
         output_feed(output, body->bytes + body->position, body->length - body->position);
 }
 
-static void take_event(struct process *process, enum frame_kind kind, struct wire_reader *body)
+/* Handles the frames that concern one process. */
+static void on_process(struct process *process, enum frame_kind kind, struct wire_reader *body)
 {
     struct event event = {.kind = EVENT_ENDED, .process = process};
     switch (kind) {
     case FRAME_STARTED:
-        take_started(process, body);
+        on_started(process, body);
         break;
     case FRAME_OUTPUT:
-        take_output(process, body);
+        on_output(process, body);
         break;
     case FRAME_ENDED:
         event.exit_code = (int)wire_get_u32(body);
@@ -551,7 +212,7 @@ static void take_event(struct process *process, enum frame_kind kind, struct wir
     }
 }
 
-static void take_signalled(struct remote *remote, struct wire_reader *body)
+static void on_signalled(struct remote *remote, struct wire_reader *body)
 {
     int signal = (int)wire_get_u32(body);
     char where[sizeof remote->host->name + 32];
@@ -564,7 +225,7 @@ static void take_signalled(struct remote *remote, struct wire_reader *body)
                             &(struct event){.kind = EVENT_SIGNALLED, .signal = signal, .text = where});
 }
 
-void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
+void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
 {
     struct remote *remote = frames->owner;
     struct table *table = remote->table;
@@ -575,19 +236,16 @@ void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader
     switch (kind) {
     case FRAME_READY:
         if (remote->state == REMOTE_CALLED)
-            take_ready(remote, body);
+            agents_prepare_host(remote, body);
         break;
     case FRAME_PREPARED:
         if (remote->state == REMOTE_READY)
-            take_prepared(remote, body);
+            agents_prepare_answer(remote, body);
         break;
     case FRAME_SERVING:
-        if (assigns)
-            take_serving(remote, body);
-        break;
     case FRAME_ASSIGNED:
         if (assigns)
-            take_assigned(remote, body);
+            on_assigned(remote, kind, body);
         break;
     case FRAME_STARTED:
     case FRAME_OUTPUT:
@@ -595,14 +253,14 @@ void remote_take(struct frames *frames, enum frame_kind kind, struct wire_reader
     case FRAME_GONE:
         slot = wire_get_u32(body);
         if (!body->failed && slot < (uint32_t)table->count && remote_of(table->list[slot]) == remote)
-            take_event(table->list[slot], kind, body);
+            on_process(table->list[slot], kind, body);
         break;
     case FRAME_FAULT:
         if (remote == &table->agents->list[0] && fault_get(body, &fault))
             table->happened(table, &(struct event){.kind = EVENT_FAULT, .fault = &fault});
         break;
     case FRAME_SIGNALLED:
-        take_signalled(remote, body);
+        on_signalled(remote, body);
         break;
     case FRAME_TAKEN:
         table->agents->input_credit += wire_get_u32(body);
@@ -659,7 +317,7 @@ static bool others_are_silent(const struct table *table, double limit)
     return count > 1;
 }
 
-/* Checks whether the process and its two streams have ended, or have been silent for too long. */
+/* Loses a host that has ended, or has been silent for too long. */
 static void check_end(struct remote *remote)
 {
     char why[FAULT_LIMIT];
@@ -676,21 +334,10 @@ static void check_end(struct remote *remote)
                  others_are_silent(remote->table, limit)
                      ? ", as all others: this host is cut off; is its network up?"
                      : "");
-    } else if (remote->frames.open || remote->running ||
-               (remote->errors.open && clock_now() < remote->frames.last + CLOCK_SECOND)) {
-        return; /* something that ssh has left behind may hold stderr open forever */
-    } else if (remote->state == REMOTE_READY && remote->exit_code == 0) {
-        snprintf(why, sizeof why,
-                 "its agent has found its stdin closed; what starts it there must pass stdin on, as `kubectl "
-                 "exec -i` does");
-    } else if (remote->state >= REMOTE_PREPARED) {
-        char outcome[64];
-        snprintf(why, sizeof why, "its connection has ended: process %d, which held it, %s", (int)remote->pid,
-                 say_outcome(remote->exit_code, remote->signal, outcome, sizeof outcome));
+    } else if (remote_has_ended(remote)) {
+        remote_explain(remote, why, sizeof why);
     } else {
-        wire_put_u8(&remote->said, 0);
-        ssh_explain(remote->table, remote->host, remote->exit_code,
-                    remote->said.failed ? "" : (char *)remote->said.bytes, why, sizeof why);
+        return;
     }
     if (remote->state == REMOTE_STARTED) {
         lose(remote, kind, why);
@@ -702,24 +349,6 @@ static void check_end(struct remote *remote)
 
 /* ---- turns --------------------------------------------------------------------------------------------- */
 
-static void give_credit(const struct process *process, struct output *output)
-{
-    if (output->owed < FRAME_WINDOW / 2 || output_full(output) || !output->open)
-        return;
-    frame_send_numbers(&remote_of(process)->frames, FRAME_CREDIT, 3,
-                       (int[]){process->slot, output->index, (int)output->owed});
-    output->owed = 0;
-}
-
-/* Every answer wakes this loop, which would never sleep without a pause in between. */
-static int64_t heartbeat_after(double timeout)
-{
-    double pause = HEARTBEAT_SHARE * timeout;
-    if (timeout <= 0)
-        return CLOCK_NEVER;
-    return clock_after(pause > HEARTBEAT_PAUSE ? pause : HEARTBEAT_PAUSE);
-}
-
 /* Ends the stdin of all agents, which end then. */
 static void agents_close(struct table *table)
 {
@@ -727,32 +356,50 @@ static void agents_close(struct table *table)
         frames_shut(&table->agents->list[i].frames);
 }
 
+static void send_heartbeats(struct table *table)
+{
+    struct agents *agents = table->agents;
+    double pause = HEARTBEAT_SHARE * table->settings->timeout_seconds;
+    if (clock_now() <= agents->next_heartbeat)
+        return;
+    for (int i = 0; i < agents->count; i++) {
+        if (agents->list[i].state > REMOTE_CALLED)
+            frame_send(&agents->list[i].frames, FRAME_HEARTBEAT);
+    }
+    /* Every answer wakes this loop, which would never sleep without a pause in between. */
+    agents->next_heartbeat =
+        pause > 0 ? clock_after(pause > HEARTBEAT_PAUSE ? pause : HEARTBEAT_PAUSE) : CLOCK_NEVER;
+}
+
+/* Lets the process write as much more as has been passed on of its output. */
+static void give_credit(struct process *process)
+{
+    for (int i = 0; i < OUTPUTS; i++) {
+        struct output *output = &process->outputs[i];
+        if (output->owed < FRAME_WINDOW / 2 || output_full(output) || !output->open)
+            continue;
+        frame_send_numbers(&remote_of(process)->frames, FRAME_CREDIT, 3,
+                           (int[]){process->slot, i, (int)output->owed});
+        output->owed = 0;
+    }
+}
+
 static void agents_turn(struct table *table)
 {
     struct agents *agents = table->agents;
-    bool heartbeat = clock_now() > agents->next_heartbeat;
-    for (int i = 0; i < agents->count; i++) {
-        struct remote *remote = &agents->list[i];
-        check_end(remote);
-        if (remote->state == REMOTE_PREPARED)
-            send_function(remote);
-        if (heartbeat && remote->state > REMOTE_CALLED)
-            frame_send(&remote->frames, FRAME_HEARTBEAT);
-    }
-    if (heartbeat)
-        agents->next_heartbeat = heartbeat_after(table->settings->timeout_seconds);
+    for (int i = 0; i < agents->count; i++)
+        check_end(&agents->list[i]);
+    send_heartbeats(table);
     if (!agents->started && !table->ending)
-        advance(table);
+        agents_prepare_turn(table);
     if (!agents->started) {
         if (table->ending)
             agents_close(table);
         return;
     }
-    for (int i = 0; i < table->count; i++) {
-        for (int j = 0; j < OUTPUTS; j++)
-            give_credit(table->list[i], &table->list[i]->outputs[j]);
-    }
-    input_watch(table);
+    for (int i = 0; i < table->count; i++)
+        give_credit(table->list[i]);
+    agents_input_turn(table);
 }
 
 /* Only wakes the loop: agents_turn reads the clock. */
@@ -761,58 +408,40 @@ static void on_timer(uv_timer_t *timer)
     (void)timer;
 }
 
-/* Returns 0 if there is none. */
-static off_t size_of_function(const struct table *table)
-{
-    struct stat info = {0};
-    if (table->function >= 0)
-        fstat(table->function, &info);
-    return info.st_size;
-}
-
-static void raise_file_limit(struct table *table)
-{
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        table->file_limit = files.rlim_cur == RLIM_INFINITY ? 0 : files.rlim_cur;
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);
-    }
-}
-
 static hvd_code agents_open(struct table *table, hvd_status *status)
 {
-    int count = table->hosts->count;
+    size_t count = (size_t)table->hosts->count;
     struct agents *agents = calloc(1, sizeof *agents);
-    struct remote *list = calloc((size_t)count, sizeof *list);
-    struct remote **of_host = calloc((size_t)count, sizeof(struct remote *));
-    if (!agents || !list || !of_host) {
-        free(agents);
-        free(list);
-        free(of_host);
+    struct stat function = {0};
+    struct rlimit files;
+    if (!agents)
         return status_no_memory(status);
-    }
-    *agents = (struct agents){.list = list,
-                              .of_host = of_host,
-                              .function_size = size_of_function(table),
-                              .deadline = clock_after(table->settings->start_timeout_seconds)};
     table->agents = agents;
+    agents->deadline = clock_after(table->settings->start_timeout_seconds);
+    agents->list = calloc(count, sizeof *agents->list);
+    agents->of_host = calloc(count, sizeof(struct remote *));
+    if (!agents->list || !agents->of_host)
+        return status_no_memory(status);
     if (!getcwd(agents->folder, sizeof agents->folder))
         return status_set_errno(
             status, errno,
             "can't tell in which folder horovodrun was started; has it been removed? Start "
             "it in one that all hosts have");
-    raise_file_limit(table);
-    if (rlimits_check(table, table->size, false, status))
-        return status->code;
+    if (table->function >= 0)
+        fstat(table->function, &function);
+    agents->function_size = function.st_size;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        table->file_limit = files.rlim_cur == RLIM_INFINITY ? 0 : files.rlim_cur;
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    TRY(rlimits_check(table, table->size, false, status));
     uv_timer_init(&table->loop, &agents->timer);
     uv_timer_start(&agents->timer, on_timer, TICK_MILLISECONDS, TICK_MILLISECONDS);
-    for (int i = 0; i < count && table->hosts->list[i].ranks; i++) {
-        struct remote *remote = &list[agents->count++];
-        remote->table = table;
-        remote->host = &table->hosts->list[i];
-        remote->errors.file = -1;
-        call_host(remote);
+    for (size_t i = 0; i < count && table->hosts->list[i].ranks; i++) {
+        struct remote *remote = &agents->list[agents->count++];
+        *remote = (struct remote){.table = table, .host = &table->hosts->list[i], .errors.file = -1};
+        remote_call(remote, agents_receive);
     }
     return HVD_OK;
 }
@@ -821,12 +450,8 @@ static void agents_free(struct table *table)
 {
     if (!table->agents)
         return;
-    for (int i = 0; i < table->agents->count; i++) {
-        struct remote *remote = &table->agents->list[i];
-        frames_free(&remote->frames);
-        output_free(&remote->errors);
-        wire_writer_free(&remote->said);
-    }
+    for (int i = 0; i < table->agents->count; i++)
+        remote_free(&table->agents->list[i]);
     free(table->agents->list);
     free(table->agents->of_host);
     free(table->agents);

@@ -125,7 +125,7 @@ void frames_read(struct frames *frames)
             break;
         struct wire_reader body = wire_reader_of(frame, length);
         enum frame_kind kind = wire_get_u8(&body);
-        frames->take(frames, kind, &body);
+        frames->receive(frames, kind, &body);
     }
     if (outcome > STREAM_AGAIN) {
         frames_close(frames);
@@ -208,7 +208,7 @@ static void put_words(char *const *words, struct wire_writer *body)
         wire_put_string(body, words[i]);
 }
 
-static char **take_words(struct wire_reader *body)
+static char **get_words(struct wire_reader *body)
 {
     uint32_t count = wire_get_u32(body);
     char **words = NULL;
@@ -241,11 +241,11 @@ void preparation_put(const struct preparation *preparation, struct wire_writer *
     put_words(preparation->command, body);
 }
 
-bool preparation_take(struct preparation *preparation, struct wire_reader *body)
+bool preparation_get(struct preparation *preparation, struct wire_reader *body)
 {
     preparation->setup = wire_get_u8(body);
     return wire_get_string(body, preparation->folder, sizeof preparation->folder) &&
-           (preparation->environment = take_words(body)) && (preparation->command = take_words(body)) &&
+           (preparation->environment = get_words(body)) && (preparation->command = get_words(body)) &&
            *preparation->command && wire_done(body);
 }
 
@@ -280,7 +280,7 @@ void epoch_put(const struct epoch *epoch, struct wire_writer *body)
     }
 }
 
-bool epoch_take(struct epoch *epoch, struct wire_reader *body)
+bool epoch_get(struct epoch *epoch, struct wire_reader *body)
 {
     if (!wire_get_string(body, epoch->job, sizeof epoch->job))
         return false;
@@ -308,7 +308,7 @@ void job_terms_put(const struct job_terms *terms, struct wire_writer *body)
     wire_put_u32(body, (uint32_t)terms->count);
 }
 
-bool job_terms_take(struct job_terms *terms, struct wire_reader *body)
+bool job_terms_get(struct job_terms *terms, struct wire_reader *body)
 {
     if (!wire_get_string(body, terms->id, sizeof terms->id) ||
         !wire_get_string(body, terms->secret, sizeof terms->secret) ||
@@ -329,7 +329,7 @@ void start_put(const struct start *start, struct wire_writer *body)
         wire_put_u32(body, (uint32_t)numbers[i]);
 }
 
-bool start_take(struct start *start, struct wire_reader *body)
+bool start_get(struct start *start, struct wire_reader *body)
 {
     struct place *place = &start->place;
     int *const numbers[] = {&start->slot,       &start->epoch,      &start->size,       &place->rank,

@@ -63,7 +63,7 @@ struct frames {
     uint32_t limit; /* of a frame that arrives */
     int64_t last;   /* when bytes arrived, clock_now's */
     void *owner;
-    void (*take)(struct frames *frames, enum frame_kind kind, struct wire_reader *body);
+    void (*receive)(struct frames *frames, enum frame_kind kind, struct wire_reader *body);
     void (*ended)(struct frames *frames); /* called at the end of the stream, at an error, or for bytes that
                                              are no frame */
 };
@@ -131,10 +131,10 @@ void start_put(const struct start *start, struct wire_writer *body);
 
 /* Each returns false if the body is malformed, or memory is out. Preparation and epoch are zeroed before, and
  * the caller frees their lists, also after a failure. */
-bool preparation_take(struct preparation *preparation, struct wire_reader *body);
-bool epoch_take(struct epoch *epoch, struct wire_reader *body);
-bool job_terms_take(struct job_terms *terms, struct wire_reader *body);
-bool start_take(struct start *start, struct wire_reader *body);
+bool preparation_get(struct preparation *preparation, struct wire_reader *body);
+bool epoch_get(struct epoch *epoch, struct wire_reader *body);
+bool job_terms_get(struct job_terms *terms, struct wire_reader *body);
+bool start_get(struct start *start, struct wire_reader *body);
 
 /* Makes room for `count` assignments, whose slots are set by epoch_set. Returns false if memory is out. */
 bool epoch_init(struct epoch *epoch, int count);

@@ -44,7 +44,7 @@ void sink_open(struct sink *sink, uv_loop_t *loop, int file)
         fcntl(file, F_SETFL, flags); /* libuv has made it non-blocking for all processes that share it */
 }
 
-void sink_take(struct sink *sink, uv_loop_t *loop, int file)
+void sink_adopt(struct sink *sink, uv_loop_t *loop, int file)
 {
     sink_open(sink, loop, file);
     if (sink->owned)

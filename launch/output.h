@@ -22,8 +22,8 @@ struct sink {
 };
 
 void sink_open(struct sink *sink, uv_loop_t *loop, int file);
-void sink_take(struct sink *sink, uv_loop_t *loop, int file); /* also takes ownership of the file */
-void sink_close(struct sink *sink); /* drops waiting text; only for a sink of sink_take, or zeroed memory */
+void sink_adopt(struct sink *sink, uv_loop_t *loop, int file); /* also takes ownership of the file */
+void sink_close(struct sink *sink); /* drops waiting text; only for a sink of sink_adopt, or zeroed memory */
 void sink_free(struct sink *sink);  /* after the loop has closed its handles */
 void sink_put(struct sink *sink, const void *bytes, size_t length);
 void sink_flush(struct sink *sink);      /* starts to write what was put; call it after the last put */

@@ -1,7 +1,7 @@
 /* ssh.c - makes the command (ssh, or srun) that starts the agent of a host, and explains its failures to the
  * user. One thread. */
 #include "ssh.h"
-#include "agent.h"
+#include "agent_prepare.h"
 
 #include "base/status.h"
 

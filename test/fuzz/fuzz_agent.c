@@ -42,20 +42,20 @@ static void on_end(struct frames *frames)
     (void)frames;
 }
 
-static void take_as_agent(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
+static void receive_as_agent(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
 {
     (void)frames;
     struct preparation preparation = {0};
     struct epoch epoch = {0};
     struct job_terms terms;
     struct start start;
-    if (kind == FRAME_PREPARE && preparation_take(&preparation, body) && !*preparation.command)
+    if (kind == FRAME_PREPARE && preparation_get(&preparation, body) && !*preparation.command)
         abort();
-    if (kind == FRAME_EPOCH && epoch_take(&epoch, body) && epoch.count < 0)
+    if (kind == FRAME_EPOCH && epoch_get(&epoch, body) && epoch.count < 0)
         abort();
-    if (kind == FRAME_JOB && job_terms_take(&terms, body) && terms.count < 1)
+    if (kind == FRAME_JOB && job_terms_get(&terms, body) && terms.count < 1)
         abort();
-    if (kind == FRAME_START && start_take(&start, body) && start.slot < 0)
+    if (kind == FRAME_START && start_get(&start, body) && start.slot < 0)
         abort();
     epoch_free(&epoch);
     words_free(preparation.environment);
@@ -122,7 +122,8 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
     for (int i = 0; i < RANKS; i++)
         if (!table_add(&table, i, &hosts.places[i]))
             abort();
-    struct source source = {.frames = {.owner = &list[0], .take = remote_take, .limit = FRAME_LIMIT_ANSWER}};
+    struct source source = {
+        .frames = {.owner = &list[0], .receive = agents_receive, .limit = FRAME_LIMIT_ANSWER}};
     source.frames.awaits_preamble = true;
     read_all(&source, bytes, length);
     table_close(&table);
@@ -135,7 +136,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     if (length == 0)
         return 0;
     if (bytes[0] == 0) {
-        struct source source = {.frames = {.take = take_as_agent, .limit = FRAME_LIMIT}};
+        struct source source = {.frames = {.receive = receive_as_agent, .limit = FRAME_LIMIT}};
         read_all(&source, bytes + 1, length - 1);
     } else {
         read_as_launcher(bytes + 1, length - 1);
