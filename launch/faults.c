@@ -1,6 +1,7 @@
 /* faults.c - reads fault records as ranks publish them, and writes the outcome of a job for horovod.run. One
  * thread, the loop's. */
 #include "faults.h"
+#include "json.h"
 
 #include "base/status.h"
 
@@ -11,21 +12,15 @@
 
 /* ---- records ------------------------------------------------------------------------------------------- */
 
-static void report(struct table *table, const hvd_entry *entry)
-{
-    hvd_fault fault = {.struct_size = sizeof fault};
-    if (hvd_read_fault(entry->value, entry->length, &fault, NULL) == HVD_OK)
-        table->happened(table, &(struct event){.kind = EVENT_FAULT, .fault = &fault});
-}
-
 void faults_read(struct table *table, double seconds)
 {
     hvd_entry entry = {.struct_size = sizeof entry};
+    hvd_fault fault = {.struct_size = sizeof fault};
     hvd_code code = HVD_OK;
     while (table->watch && !code) {
         code = hvd_watch_next(table->watch, seconds, &entry, NULL);
-        if (!code)
-            report(table, &entry);
+        if (!code && hvd_read_fault(entry.value, entry.length, &fault, NULL) == HVD_OK)
+            table->happened(table, &(struct event){.kind = EVENT_FAULT, .fault = &fault});
     }
     if (code && code != HVD_TIMED_OUT) /* a newer epoch has begun, or the rendezvous is gone */
         uv_poll_stop(table->published);
@@ -74,33 +69,27 @@ void faults_close(struct table *table)
 
 /* ---- the outcome --------------------------------------------------------------------------------------- */
 
-static void put_text(FILE *file, const char *name, const char *text)
+static void put_member(FILE *file, const char *name, const char *text)
 {
-    fprintf(file, ", \"%s\": \"", name);
-    for (const unsigned char *at = (const unsigned char *)text; *at; at++) {
-        if (*at < ' ')
-            fprintf(file, "\\u%04x", *at);
-        else
-            fprintf(file, *at == '"' || *at == '\\' ? "\\%c" : "%c", *at);
-    }
-    fputc('"', file);
+    fputs(", ", file);
+    json_put_text(file, name, text);
 }
 
 static void put_record(FILE *file, const hvd_fault *fault)
 {
     bool stopped = fault->status.code != HVD_OK;
-    put_text(file, "cause", hvd_cause_name(stopped ? fault->status.cause : HVD_CAUSE_EXCEPTION));
+    put_member(file, "cause", hvd_cause_name(stopped ? fault->status.cause : HVD_CAUSE_EXCEPTION));
     if (stopped) {
-        put_text(file, "code", hvd_code_name(fault->status.code) + strlen("HVD_"));
-        put_text(file, "text", fault->status.text);
+        put_member(file, "code", hvd_code_name(fault->status.code) + strlen("HVD_"));
+        put_member(file, "text", fault->status.text);
     }
     if (stopped && fault->status.cause) {
         fprintf(file, ", \"lost_rank\": %d", (int)fault->status.lost_rank);
-        put_text(file, "lost_host", fault->status.host);
+        put_member(file, "lost_host", fault->status.host);
     }
-    put_text(file, "exception", fault->exception);
-    put_text(file, "file", fault->file);
-    put_text(file, "function", fault->function);
+    put_member(file, "exception", fault->exception);
+    put_member(file, "file", fault->file);
+    put_member(file, "function", fault->function);
     fprintf(file, ", \"line\": %d", (int)fault->line);
 }
 
@@ -108,11 +97,11 @@ static void put_process(FILE *file, const struct process *process)
 {
     fprintf(file, "{\"rank\": %d, \"pid\": %d, \"exit_code\": %d, \"signal\": %d", process->place.rank,
             process->pid, process->exit_code, process->signal);
-    put_text(file, "host", process_host(process)->name);
+    put_member(file, "host", process_host(process)->name);
     if (process->fault)
         put_record(file, process->fault);
     else
-        put_text(file, "cause", process->signal ? "signal" : "exit");
+        put_member(file, "cause", process->signal ? "signal" : "exit");
     fputc('}', file);
 }
 
@@ -130,7 +119,7 @@ void faults_write_outcome(const struct table *table, const struct outcome *outco
     if (!file)
         return;
     fprintf(file, "{\"exit_code\": %d", outcome->exit_code);
-    put_text(file, "verdict", outcome->verdict);
+    put_member(file, "verdict", outcome->verdict);
     if (outcome->first) {
         fprintf(file, ", \"first\": ");
         put_process(file, outcome->first);
@@ -158,7 +147,7 @@ void faults_write_refusal(const char *folder, const char *text)
     if (!file)
         return;
     fprintf(file, "{\"exit_code\": 2");
-    put_text(file, "refusal", text);
+    put_member(file, "refusal", text);
     fprintf(file, "}\n");
     fclose(file);
 }

@@ -90,7 +90,7 @@ def _unpickled(error: bytes | None) -> BaseException | None:
 def _outcome(folder: Path) -> dict[str, Any]:
     """Returns what horovodrun has written about the end of the job (``faults_write_outcome``)."""
     try:
-        found: dict[str, Any] = json.loads((folder / OUTCOME).read_bytes().decode(errors="replace"))
+        found: dict[str, Any] = json.loads((folder / OUTCOME).read_bytes())
     except (OSError, ValueError):  # it was killed
         return {}
     return found
