@@ -1,9 +1,6 @@
-/* help.c - prints --help from the rows of option_table and setting_table, and guesses what a misspelt option
- * was meant to be. One thread. */
+/* help.c - prints --help from the rows of option_table, setting_table and foreign_table. One thread. */
 #include "help.h"
 #include "options.h"
-
-#include "base/misspelt.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,50 +115,4 @@ void help_print(void)
     print_foreign("Other names", FOREIGN_SAME, FOREIGN_OPPOSITE);
     print_foreign("Accepted for compatibility", FOREIGN_NEEDLESS, FOREIGN_NEEDLESS);
     print_foreign("Refused by this version", FOREIGN_REFUSED, FOREIGN_REFUSED);
-}
-
-/* Returns true if its words are prefixes of words of the other in this order, as "stall-warn" of
- * "stall-check-warning-time". */
-static bool abbreviates(const char *name, const char *whole)
-{
-    for (; *whole; whole += strcspn(whole, "-"), whole += *whole == '-') {
-        size_t length = strcspn(name, "-");
-        if (strncmp(name, whole, length) != 0)
-            continue;
-        name += length;
-        if (!*name++)
-            return true;
-    }
-    return false;
-}
-
-static void consider(const char *attempt, const char *name, const char **best, int *least)
-{
-    if (!*attempt)
-        return;
-    bool begins = strncmp(name, attempt, strlen(name)) == 0;
-    int letters = begins ? 0 : abbreviates(name, attempt) ? 1 : misspelt_distance(name, attempt);
-    if (letters < *least) {
-        *least = letters;
-        *best = attempt;
-    }
-}
-
-const char *option_nearest(const char *name)
-{
-    const char *best = NULL;
-    int least = 2 + (int)strlen(name) / 3; /* names that differ more are no help */
-    for (int i = 0; i < option_count; i++) {
-        if (option_table[i].group == GROUP_COUNT)
-            continue;
-        consider(option_table[i].shorter, name, &best, &least);
-        consider(option_table[i].name, name, &best, &least);
-    }
-    for (int i = 0; i < setting_count; i++)
-        consider(setting_table[i].flag, name, &best, &least);
-    for (int i = 0; i < foreign_count; i++) {
-        consider(foreign_table[i].shorter, name, &best, &least);
-        consider(foreign_table[i].name, name, &best, &least);
-    }
-    return best;
 }

@@ -4,6 +4,7 @@
  * option is the command, and all words after it belong to the command. The command line takes precedence over
  * the config file, and that over the environment. Texts of the command line stay those of argv. */
 #include "options.h"
+#include "nearest.h"
 
 #include "base/status.h"
 
@@ -125,11 +126,17 @@ static hvd_code give_option(struct options *options, const struct option *option
 
 static hvd_code unknown_option(const char *word, const char *name, hvd_status *status)
 {
-    const char *nearest = option_nearest(name);
+    char negated[VALUE_BYTES];
+    bool no = strncmp(name, "no-", 3) == 0;
+    const char *nearest = nearest_option(no ? name + 3 : name);
     if (!nearest)
         return status_set(status, HVD_INVALID_ARGUMENT, "there is no option %s", word);
+    snprintf(negated, sizeof negated, "no-%s", nearest);
+    struct flag flag = flag_find(negated);
+    if (no && (flag.setting || flag.foreign))
+        nearest = negated;
     return status_set(status, HVD_INVALID_ARGUMENT, "there is no option %s; did you mean %s%s?", word,
-                      flag_find(nearest).option && strlen(nearest) < 3 ? "-" : "--", nearest);
+                      strlen(nearest) < 3 ? "-" : "--", nearest);
 }
 
 /* Returns the number of words that follow the flag. */
@@ -387,6 +394,16 @@ static hvd_code config_error(const struct config *config, const yaml_node_t *nod
                       key, *key ? " " : "", problem);
 }
 
+static hvd_code unknown_key(const struct config *config, const yaml_node_t *node, const char *key,
+                            hvd_status *status)
+{
+    const char *nearest = nearest_config_key(key);
+    char problem[256] = "is no setting; docs/settings.md lists them";
+    if (nearest)
+        snprintf(problem, sizeof problem, "is no setting; did you mean %s?", nearest);
+    return config_error(config, node, key, problem, status);
+}
+
 /* Refuses a second value, since the user may mean either. `name` is that of a section, or the main name of a
  * setting. */
 static hvd_code give_once(struct config *config, const char *name, const char *key,
@@ -420,7 +437,7 @@ static hvd_code take_value(struct config *config, const char *key, const yaml_no
     const struct foreign *foreign = foreign_by_config_key(key);
     char source[600];
     if (!setting && !foreign)
-        return config_error(config, key_node, key, "is no setting; docs/settings.md lists them", status);
+        return unknown_key(config, key_node, key, status);
     if (value->type != YAML_SCALAR_NODE)
         return config_error(config, value, key, "must be a single value", status);
     TRY(give_once(config, known_name(setting, foreign), key, key_node, status));

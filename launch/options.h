@@ -93,9 +93,6 @@ void options_free(struct options *options);
 hvd_code options_give(struct options *options, const struct setting *setting, const char *value,
                       const char *source, hvd_status *status);
 
-/* Returns the option or flag (without dashes) that is most similar to `name`, or NULL if none is similar. */
-const char *option_nearest(const char *name);
-
 /* Applies the settings of the YAML file that the command line does not give. */
 hvd_code config_file_read(struct options *options, const char *path, hvd_status *status);
 

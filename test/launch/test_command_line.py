@@ -131,6 +131,13 @@ def test_check_build_by_a_python_without_a_path(launcher: Launcher) -> None:
         (["--log", "INFO", "true"], "did you mean --log-level?"),
         (["--prefix", "true"], "did you mean --prefix-timestamp?"),
         (["--gloo-t", "9", "true"], "did you mean --gloo-timeout-seconds?"),
+        (["--tmeline", "x", "true"], "there is no option --tmeline; did you mean --timeline-filename?"),
+        (["--fusion-treshold", "9", "true"], "did you mean --fusion-threshold-mb?"),
+        (["--stall-shutdwn", "9", "true"], "did you mean --stall-check-shutdown-time-seconds?"),
+        (["--num_proc", "2", "true"], "did you mean --num-proc?"),
+        (["--no-autotone", "true"], "did you mean --no-autotune?"),
+        (["--min-mp", "2", "true"], "did you mean --min-np?"),
+        (["-x", "true"], "there is no option -x\n"),
         (["--xylophone-orchestra", "true"], "there is no option --xylophone-orchestra\n"),
         (["--verbose=yes", "true"], "--verbose takes no value"),
         (["-np", "2", "--cycle-time-ms", "-1", "true"], "--cycle-time-ms=-1 must be >= 0"),
@@ -303,6 +310,28 @@ def test_config_file_with_a_mistake(launcher: Launcher, text: str, problem: str)
     result = launcher.run("-np", "1", "--config-file", "run.yaml", "true")
     assert result.returncode == 2
     assert problem in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "right"),
+    [
+        ("params.cycle_tim", "params.cycle_time_ms"),
+        ("param.cycle_time_ms", "params.cycle_time_ms"),
+        ("cycle_time_ms", "params.cycle_time_ms"),
+        ("logging.cycle_tme_ms", "params.cycle_time_ms"),
+        ("fusion-threshold-mb", "params.fusion_threshold_mb"),
+        ("stall_chek.enabled", "stall_check.enabled"),
+        ("tiemline.filname", "timeline.filename"),
+        ("autotune.noise", "autotune.gaussian_process_noise"),
+        ("params.xy", ""),
+        ("orchestra.xylophone", ""),
+    ],
+)
+def test_config_file_with_an_unknown_key(launcher: Launcher, key: str, right: str) -> None:
+    (launcher.folder / "run.yaml").write_text(f"{key}: 1\n")
+    result = launcher.run("-np", "1", "--config-file", "run.yaml", "true")
+    rest = f"did you mean {right}?" if right else "docs/settings.md lists them"
+    assert f"run.yaml:1: {key} is no setting; {rest}\n" in result.stderr
 
 
 def test_empty_config_file(launcher: Launcher) -> None:
