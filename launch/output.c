@@ -80,11 +80,6 @@ void sink_put(struct sink *sink, const void *bytes, size_t length)
         sink->error = ENOMEM;
 }
 
-static bool has_room(const struct sink *sink)
-{
-    return !sink->polled || poll(&(struct pollfd){.fd = sink->file, .events = POLLOUT}, 1, 0) > 0;
-}
-
 /* Returns the number of bytes written. A file that may block takes PIPE_BUF bytes at once if it has room. */
 static size_t write_piece(struct sink *sink, const uint8_t *bytes, size_t length)
 {
@@ -109,7 +104,8 @@ void sink_flush(struct sink *sink)
 {
     struct wire_writer *waiting = &sink->waiting;
     size_t done = 0, count = 1;
-    while (count && done < waiting->length && has_room(sink)) {
+    struct pollfd room = {.fd = sink->file, .events = POLLOUT};
+    while (count && done < waiting->length && (!sink->polled || poll(&room, 1, 0) > 0)) {
         count = write_piece(sink, waiting->bytes + done, waiting->length - done);
         done += count;
     }
@@ -137,6 +133,7 @@ bool sink_idle(const struct sink *sink)
 /* ---- ranks --------------------------------------------------------------------------------------------- */
 
 #define KEPT_LINE_BYTES 1000 /* of each of the last lines */
+#define TRACEBACK       "Traceback (most recent call last)"
 
 static void put_prefix(struct output *output)
 {
@@ -156,19 +153,20 @@ static void put_prefix(struct output *output)
     sink_put(sink, text, strlen(text));
 }
 
-static void keep_line(struct output *output, const char *text, size_t length)
-{
-    char **place = &output->last[output->lines++ % OUTPUT_LAST_LINES];
-    free(*place);
-    *place = strndup(text, length < KEPT_LINE_BYTES ? length : text_whole(text, KEPT_LINE_BYTES));
-}
-
 static void pass_line(struct output *output, const char *text, size_t length)
 {
     put_prefix(output);
     sink_put(output->sink, text, length);
     sink_put(output->sink, "\n", 1);
-    keep_line(output, text, length);
+    /* The last lines are kept for the end of the job. Of a traceback of Python that is its last line only:
+     * the whole has been passed on, and there may be one of every rank. */
+    bool begins = length >= strlen(TRACEBACK) && memcmp(text, TRACEBACK, strlen(TRACEBACK)) == 0;
+    output->in_traceback = begins || (output->in_traceback && length > 0 && *text == ' ');
+    if (output->in_traceback)
+        return;
+    char **place = &output->last[output->lines++ % OUTPUT_LAST_LINES];
+    free(*place);
+    *place = strndup(text, length < KEPT_LINE_BYTES ? length : text_whole(text, KEPT_LINE_BYTES));
 }
 
 static size_t line_length(const char *text, size_t length)
@@ -245,7 +243,7 @@ bool output_full(const struct output *output)
 }
 
 /* Handles the bytes after the used part of the line buffer. */
-static void take_bytes(struct output *output, size_t length)
+static void accept_bytes(struct output *output, size_t length)
 {
     const char *bytes = output->line + output->used;
     if (output->forward) {
@@ -267,7 +265,7 @@ void output_feed(struct output *output, const void *bytes, size_t length)
         piece = OUTPUT_LINE_BYTES - output->used;
         piece = length < piece ? length : piece;
         memcpy(output->line + output->used, bytes, piece);
-        take_bytes(output, piece);
+        accept_bytes(output, piece);
         bytes = (const char *)bytes + piece;
         output->owed += piece;
     }
@@ -281,7 +279,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer)
         output_close(output);
         return;
     }
-    take_bytes(output, (size_t)count);
+    accept_bytes(output, (size_t)count);
     if (output_full(output)) {
         /* The pipe fills up, and the rank must wait: nothing is lost, and memory stays bounded. */
         uv_read_stop(stream);

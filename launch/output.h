@@ -60,6 +60,7 @@ struct output {
     int file_error;                 /* errno of the write that ended the copy, or 0 */
     char *line;                     /* [OUTPUT_LINE_BYTES], not yet passed on */
     size_t used;
+    bool in_traceback;             /* the last line belonged to one of Python, before its last line */
     char *last[OUTPUT_LAST_LINES]; /* a ring */
     unsigned lines;
 };

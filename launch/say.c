@@ -82,13 +82,18 @@ void say_process_end(struct process *process)
             outcome(process, text, sizeof text), seconds(process));
 }
 
+static bool has_raised(const struct process *process)
+{
+    return process->fault && !process->fault->status.code && *process->fault->exception;
+}
+
 /* "raised KeyError: 'x' (train.py, line 12, in step) and ended with exit code 1" */
 static void describe(const struct process *process, char *text, size_t capacity)
 {
     const hvd_fault *fault = process->fault;
     char end[64];
     text[0] = '\0';
-    if (fault && !fault->status.code && *fault->exception) {
+    if (has_raised(process)) {
         append_text(text, capacity, "raised %s", fault->exception);
         if (*fault->file)
             append_text(text, capacity, " (%s, line %d, in %s)", fault->file, (int)fault->line,
@@ -96,39 +101,65 @@ static void describe(const struct process *process, char *text, size_t capacity)
         append_text(text, capacity, " and ");
     }
     append_text(text, capacity, "%s", outcome(process, end, sizeof end));
-}
-
-static const char *hint(const struct process *process)
-{
-    return process->signal == SIGKILL ? " (by somebody, or by the kernel if memory ran out: see dmesg)" : "";
+    if (process->signal == SIGKILL)
+        append_text(text, capacity, " (by somebody, or by the kernel if memory ran out: see dmesg)");
 }
 
 void say_failure(struct process *process)
 {
-    char text[1200], others[96] = "";
-    if (process->table->size > 1)
-        snprintf(others, sizeof others, "; the others get %g s to end by themselves",
-                 process->table->settings->grace_seconds);
-    describe(process, text, sizeof text);
-    say(process->table, "rank %d (pid %d) %s%s%s", process->place.rank, process->pid, text, hint(process),
-        others);
+    char text[1200];
+    struct table *table = process->table;
+    if (table->size == 1) {
+        describe(process, text, sizeof text);
+        say(table, "rank %d (pid %d) %s", process->place.rank, process->pid, text);
+    } else { /* the end of the job has the rest */
+        say(table, "rank %d (pid %d) %s; the others get %g s to end by themselves", process->place.rank,
+            process->pid, outcome(process, text, sizeof text), table->settings->grace_seconds);
+    }
 }
 
+/* The engine of a rank may have stopped since, because the first one has left. */
+static bool raised_the_same(const struct process *process, const struct process *first)
+{
+    return process->fault && first->fault && *first->fault->exception &&
+           strcmp(process->fault->exception, first->fault->exception) == 0;
+}
+
+/* Returns true if the two have consecutive ranks, and can be described together. */
+static bool are_alike(const struct process *one, const struct process *next, const struct process *first)
+{
+    return one != first && next != first && next->place.rank == one->place.rank + 1 &&
+           !next->pid == !one->pid && next->exit_code == one->exit_code && next->signal == one->signal &&
+           raised_the_same(next, first) == raised_the_same(one, first);
+}
+
+/* "after it: ranks 0-2 raised the same and ended with exit code 1, rank 4 was killed by SIGTERM" */
 static void say_others(struct table *table, const struct process *first)
 {
     char line[1024] = "", text[64];
-    int failed = 0;
-    for (int i = 0; i < table->count; i++) {
+    int named = 0, left = 0;
+    for (int i = 0, last; i < table->count; i = last + 1) {
         const struct process *process = table->list[i];
+        for (last = i; last + 1 < table->count; last++) {
+            if (!are_alike(table->list[last], table->list[last + 1], first))
+                break;
+        }
         if (process == first || !process->pid || process->exit_code == 0)
             continue;
-        if (failed++ < NAMED_OTHERS)
-            append_text(line, sizeof line, "%srank %d %s", *line ? ", " : "", process->place.rank,
-                        outcome(process, text, sizeof text));
+        if (named++ >= NAMED_OTHERS) {
+            left += last - i + 1;
+            continue;
+        }
+        append_text(line, sizeof line, "%srank%s %d", *line ? ", " : "", last > i ? "s" : "",
+                    process->place.rank);
+        if (last > i)
+            append_text(line, sizeof line, "-%d", table->list[last]->place.rank);
+        append_text(line, sizeof line, " %s%s", raised_the_same(process, first) ? "raised the same and " : "",
+                    outcome(process, text, sizeof text));
     }
-    if (failed > NAMED_OTHERS)
-        append_text(line, sizeof line, ", and %d more failed", failed - NAMED_OTHERS);
-    if (failed)
+    if (left)
+        append_text(line, sizeof line, ", and %d more failed", left);
+    if (named)
         say(table, "after it: %s", line);
 }
 
@@ -136,6 +167,7 @@ void say_first_failure(const struct process *process, const hvd_fault *cause, ch
 {
     struct table *table = process->table;
     const struct output *errors = &process->outputs[OUTPUT_STDERR];
+    bool complete = cause || has_raised(process);
     char text[1200];
     if (cause) {
         snprintf(verdict, VERDICT_LIMIT, "the job failed after %.3f s: %s", seconds(process),
@@ -148,13 +180,11 @@ void say_first_failure(const struct process *process, const hvd_fault *cause, ch
     if (table->size == 1)
         return;
     say_others(table, process);
-    if (cause) {
-        say(table, "%s", verdict);
-        return;
-    }
     say(table, "%s%s", verdict,
-        errors->lines ? "; its last lines on stderr:" : " and wrote nothing to stderr");
+        complete        ? ""
+        : errors->lines ? "; its last lines on stderr:"
+                        : " and wrote nothing to stderr");
     const char *line;
-    for (unsigned i = 0; (line = output_last_line(errors, i)); i++)
+    for (unsigned i = 0; !complete && (line = output_last_line(errors, i)); i++)
         say(table, "  %s", line);
 }

@@ -17,8 +17,9 @@ void say_failure(struct process *process);                                 /* at
 
 #define VERDICT_LIMIT 2200
 
-/* At the end, where it is seen, with the last lines of stderr; `cause` if the process has failed because of
- * it, otherwise NULL. The verdict gets what the first line says. */
+/* At the end, where it is seen. `cause` is why the process has failed, or NULL if it has failed by itself.
+ * The verdict gets what the first line says: the record of the first cause. The last lines of stderr follow
+ * if the process has left no record; nothing that the ranks have written is repeated otherwise. */
 void say_first_failure(const struct process *process, const hvd_fault *cause, char verdict[VERDICT_LIMIT]);
 
 #endif

@@ -60,6 +60,28 @@ def test_last_lines_of_stderr_come_again(launcher: Launcher) -> None:
     assert result.stderr.splitlines()[-20:] == [f"horovodrun:   line {i}" for i in range(11, 31)]
 
 
+def test_last_lines_have_no_traceback(launcher: Launcher) -> None:
+    """Of a program that ends before there is an engine that could report it; the whole is above."""
+    program = "import sys, os; print('a note', file=sys.stderr)\n"
+    program += "def f(n): f(n - 1) if n else os.no_such_function()\nf(30)"
+    result = launcher.run("-np", "2", *launcher.python(program))
+    assert result.returncode == 1
+    assert result.stderr.count("Traceback") == 2
+    *_, verdict, note, last = result.stderr.splitlines()
+    assert re.search(r"it ended with exit code 1 after \S+ s; its last lines on stderr:$", verdict)
+    assert note == "horovodrun:   a note"
+    assert last.startswith("horovodrun:   AttributeError: module 'os' has no attribute 'no_such_function'")
+
+
+def test_ranks_that_end_alike_are_named_together(launcher: Launcher) -> None:
+    others = f"{SEE_IT_DIE}; [ $HOROVOD_RANK = 5 ] && exit 8; exit 9"
+    result = launcher.run("-np", "8", *only_rank(3, f"{DIE} 7", others))
+    expected = (
+        "ranks 0-2 ended with exit code 9, rank 4 ended with exit code 9, rank 5 ended with exit code 8, "
+    )
+    assert f"horovodrun: after it: {expected}ranks 6-7 ended with exit code 9\n" in result.stderr
+
+
 def test_no_last_lines(launcher: Launcher) -> None:
     result = launcher.run("-np", "2", *only_rank(1, "exit 7"))
     assert re.search(r"it ended with exit code 7 after \d+\.\d", result.stderr)

@@ -153,9 +153,12 @@ def test_what_rendezvous_refuses() -> None:
 
 SILENT = ["bash", "-c", 'exec "$0" "$@" 2>&-', sys.executable]  # stderr is closed
 SAID = {
-    "exception": (1, r"it raised KeyError: 'the one' \(\S+, line 7, in step\) and ended with exit code 1"),
-    "_exit": (3, "it ended with exit code 3"),
-    "kill": (137, "it was killed by SIGKILL"),
+    "exception": (
+        1,
+        r"it raised KeyError: 'the one' \(\S+, line 7, in step\) and ended with exit code 1 after \S+ s\n",
+    ),
+    "_exit": (3, r"it ended with exit code 3 after \S+ s and wrote nothing to stderr\n"),
+    "kill": (137, r"it was killed by SIGKILL \(by .*: see dmesg\) after \S+ s and wrote nothing to stderr\n"),
 }
 
 
@@ -165,11 +168,31 @@ def test_what_horovodrun_says_of_silent_ranks(launcher: Launcher, kind: str) -> 
     script = launcher.script(RANK.format(action=ACTIONS[kind]))
     result = launcher.run("-np", "3", *SILENT, script)
     assert result.returncode == code
-    expected = (
-        rf"the first to fail was rank 1 \(pid \d+\) on localhost: {how} after \S+ s and wrote nothing to"
-    )
+    expected = rf"horovodrun: the first to fail was rank 1 \(pid \d+\) on localhost: {how}$"
     assert re.search(expected, result.stderr), result.stderr
     assert "<stderr>" not in result.stderr
+
+
+MISMATCH = """
+import numpy as np, horovod as hvd
+hvd.init()
+hvd.allreduce(np.ones(1 + hvd.rank()), name="x")
+"""
+
+
+def test_horovodrun_repeats_no_traceback_of_all_ranks(launcher: Launcher) -> None:
+    """Each rank shows its own; horovodrun says once what all of them have raised."""
+    result = launcher.run("-np", "4", *launcher.python(MISMATCH))
+    assert result.returncode == 1
+    assert result.stderr.count("<stderr>: Traceback") == 4
+    *_, after, last = result.stderr.splitlines()
+    own = [line for line in result.stderr.splitlines() if line.startswith("horovodrun: ")]
+    assert own[-2:] == [after, last] and not any("Traceback" in line or "File" in line for line in own)
+    assert re.fullmatch(
+        r"horovodrun: after it: (ranks? [-\d]+ raised the same and ended with exit code 1(, |$)){1,2}", after
+    )
+    assert 'HorovodInternalError: allreduce "x": the ranks disagree on the shape' in last
+    assert re.search(r"\(\S+, line 4, in <module>\) and ended with exit code 1 after \S+ s$", last)
 
 
 def test_what_horovodrun_says_of_a_silent_job_of_one_rank(launcher: Launcher) -> None:
