@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
@@ -13,7 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import DEADLINE, Launcher
+from conftest import DEADLINE, Launcher, OnHosts
+from virtual_hosts import wait_until
 
 import horovod
 from horovod import _core
@@ -21,6 +23,7 @@ from horovod.common.exceptions import HorovodInternalError, JobFailedError
 from horovod.common.faults import PREFIX, Fault, read_fault
 from horovod.runner.functions import pickled, run_pickled
 
+HOSTS = ("a", "b")
 RANK = """
 import os, signal, sys
 import numpy as np, horovod as hvd
@@ -293,3 +296,61 @@ def test_what_horovod_run_raises_for_a_lost_host(launcher: Launcher) -> None:
     assert fault and (fault.rank, fault.cause, fault.lost_rank, fault.lost_host) == (None, "host", 1, "c")
     assert fault.text.startswith("lost host c: its connection has ended")
     assert caught.value.faults[0].lost_rank == 1
+
+
+# ---- a host whose network is cut ---------------------------------------------------------------------------
+
+CUT = """
+import json, os, sys
+import numpy as np, horovod as hvd
+from horovod.common.exceptions import JobFailedError
+
+def train():
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    hvd.init()
+    while True:
+        hvd.allreduce(np.ones(1), name="x")
+        if not os.path.exists(f"{hvd.rank()}.step"):
+            open(f"{hvd.rank()}.step", "w").close()
+
+if sys.argv[1:] == ["run"]:
+    try:
+        hvd.run(train, hosts="a:1,b:1")
+    except JobFailedError as error:
+        print(json.dumps([vars(error.fault), vars(error.faults[0]), error.exit_code]))
+else:
+    train()
+"""
+
+
+def run_and_cut(on_hosts: OnHosts, *words: str, **options: Any) -> tuple[int, str, str]:
+    """Cuts both directions once both ranks are at work. Returns exit code, stdout and stderr."""
+    env = on_hosts.launcher.environment(HOROVOD_TIMEOUT_SECONDS="3")
+    process = on_hosts.start(*words, env=env, **options)
+    steps = [on_hosts.launcher.folder / f"{rank}.step" for rank in range(2)]
+    assert wait_until(lambda: all(step.exists() for step in steps))
+    pairs = [("a", "b"), ("b", "a")]
+    try:
+        [on_hosts.hosts.cut(*pair) for pair in pairs]
+        out, error = process.communicate(timeout=DEADLINE)
+    finally:
+        [on_hosts.hosts.mend(*pair) for pair in pairs]
+    assert on_hosts.launcher.none_alive()
+    return process.returncode, out, error
+
+
+def test_what_horovodrun_says_of_a_host_that_is_cut_off(on_hosts: OnHosts, launcher: Launcher) -> None:
+    code, _, error = run_and_cut(on_hosts, "-H", "a:1,b:1", *SILENT, launcher.script(CUT))
+    expected = r"horovodrun: the job failed after \S+ s: host b \(rank 1\) has not answered for 3 s "
+    assert code == 1 and re.match(expected, error.splitlines()[-1]), error
+    assert "<stderr>" not in error
+
+
+def test_what_horovod_run_raises_for_a_host_that_is_cut_off(on_hosts: OnHosts, launcher: Launcher) -> None:
+    _, out, error = run_and_cut(on_hosts, launcher.script(CUT), "run", program=sys.executable)
+    first, of_rank_0, exit_code = json.loads(out)
+    assert exit_code == 1 and (first["rank"], of_rank_0["rank"], of_rank_0["host"]) == (None, 0, "a"), error
+    for fault in (first, of_rank_0):
+        assert (fault["cause"], fault["code"]) == ("host", "TIMED_OUT")
+        assert (fault["lost_rank"], fault["lost_host"]) == (1, "b")
+        assert fault["text"].startswith("host b (rank 1) has not answered for 3 s ")
