@@ -230,6 +230,11 @@ def test_files_named_in_pages_exist() -> None:
     assert not wrong
 
 
+def test_pages_quote_no_line_of_the_code() -> None:
+    """Not even in an example of the log: its number is soon that of another line."""
+    assert not [found for found in occurrences(r"\w\.[ch]:[0-9]") if ".md:" in found]
+
+
 def test_no_path_or_host_of_a_machine() -> None:
     assert not occurrences(
         r"/root/|/home/\w|/opt/|/work/|pypi\.org|pythonhosted|deb\.debian\.org|extra-index-url"
