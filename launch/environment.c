@@ -145,16 +145,6 @@ static bool put(struct environment *environment, const char *format, ...)
     return made;
 }
 
-static bool put_settings(struct environment *environment, const struct options *options)
-{
-    bool done = true;
-    for (int i = 0; done && i < setting_count; i++) {
-        if (options->values[i])
-            done = put(environment, "%s=%s", setting_table[i].environment, options->values[i]);
-    }
-    return done;
-}
-
 static bool put_place(struct environment *environment, const struct process *process)
 {
     const struct table *table = process->table;
@@ -180,7 +170,10 @@ static hvd_code make(struct environment *environment, const struct options *opti
     bool done = inherited && (environment->own = calloc((size_t)setting_count + OWN_ENTRIES, sizeof(char *)));
     if (done && process)
         done = put_place(environment, process);
-    done = done && put_settings(environment, options);
+    for (int i = 0; done && i < setting_count; i++) {
+        if (options->values[i])
+            done = put(environment, "%s=%s", setting_table[i].environment, options->values[i]);
+    }
     /* stdout is a pipe: keep Python's output unbuffered. */
     if (done && process && !getenv("PYTHONUNBUFFERED"))
         done = put(environment, "PYTHONUNBUFFERED=1");

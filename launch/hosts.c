@@ -78,7 +78,7 @@ static size_t invisible_at(const char *text)
 }
 
 /* Parses "[user@]name"; a name with colons, an IPv6 address, is in brackets. */
-static hvd_code take_name(struct host *host, const char *text, const char *source, hvd_status *status)
+static hvd_code parse_name(struct host *host, const char *text, const char *source, hvd_status *status)
 {
     const char *at = strrchr(text, '@'), *name = at ? at + 1 : text;
     size_t length = strlen(name), user = at ? (size_t)(at - text) : 0;
@@ -111,8 +111,8 @@ static hvd_code take_name(struct host *host, const char *text, const char *sourc
     return HVD_OK;
 }
 
-static hvd_code take_number(int64_t *number, const char *text, int64_t maximum, const char *what,
-                            const char *source, hvd_status *status)
+static hvd_code parse_number(int64_t *number, const char *text, int64_t maximum, const char *what,
+                             const char *source, hvd_status *status)
 {
     char *end;
     errno = 0;
@@ -124,26 +124,23 @@ static hvd_code take_number(int64_t *number, const char *text, int64_t maximum, 
     return HVD_OK;
 }
 
-static hvd_code take_slots(struct host *host, const char *text, const char *source, hvd_status *status)
+static hvd_code parse_slots(struct host *host, const char *text, const char *source, hvd_status *status)
 {
-    return take_number(&host->slots, text, (int64_t)setting_by_key("size")->maximum, "number of slots",
-                       source, status);
+    return parse_number(&host->slots, text, (int64_t)setting_by_key("size")->maximum, "number of slots",
+                        source, status);
 }
 
 /* ---- the list ------------------------------------------------------------------------------------------ */
-
-static bool same_host(const struct host *a, const struct host *b)
-{
-    return (a->local && b->local) ||
-           (strcasecmp(a->name, b->name) == 0 && strcmp(a->user, b->user) == 0 && a->port == b->port);
-}
 
 static hvd_code add_host(struct hosts *hosts, struct host *host, hvd_status *status)
 {
     host->local = !*host->user && !host->port && is_this_host(host->name);
     for (int i = 0; i < hosts->count; i++) {
-        if (same_host(&hosts->list[i], host)) {
-            hosts->list[i].slots += host->slots;
+        struct host *earlier = &hosts->list[i];
+        bool same = strcasecmp(earlier->name, host->name) == 0 && strcmp(earlier->user, host->user) == 0 &&
+                    earlier->port == host->port;
+        if (same || (earlier->local && host->local)) {
+            earlier->slots += host->slots;
             return HVD_OK;
         }
     }
@@ -159,23 +156,23 @@ hvd_code hosts_add(struct hosts *hosts, const char *name, int64_t slots, const c
                    hvd_status *status)
 {
     struct host host = {.slots = slots};
-    hvd_code code = take_name(&host, name, source, status);
-    if (!code && (slots < 1 || slots > (int64_t)setting_by_key("size")->maximum))
-        code = status_set(status, HVD_INVALID_ARGUMENT, "%s: %" PRId64 " is not a number of slots for %s",
+    TRY(parse_name(&host, name, source, status));
+    if (slots < 1 || slots > (int64_t)setting_by_key("size")->maximum)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s: %" PRId64 " is not a number of slots for %s",
                           source, slots, name);
-    return code ? code : add_host(hosts, &host, status);
+    return add_host(hosts, &host, status);
 }
 
 /* Parses "name:slots"; changes the text. */
-static hvd_code take_entry(struct host *host, char *entry, const char *source, hvd_status *status)
+static hvd_code parse_entry(struct host *host, char *entry, const char *source, hvd_status *status)
 {
     char *colon = strrchr(entry, ':');
     if (!colon || colon == entry || strchr(colon, ']')) /* the last one of an IPv6 address */
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: '%s' is not of the form host:slots, e.g. localhost:4", source, entry);
     *colon = '\0';
-    TRY(take_slots(host, colon + 1, source, status));
-    return take_name(host, entry, source, status);
+    TRY(parse_slots(host, colon + 1, source, status));
+    return parse_name(host, entry, source, status);
 }
 
 hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status)
@@ -188,7 +185,7 @@ hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status)
             return status_set(status, HVD_INVALID_ARGUMENT, "--hosts: '%.40s...' is no name of a host", list);
         snprintf(entry, sizeof entry, "%.*s", (int)length, list);
         text_close_up(entry, ":");
-        TRY(take_entry(&host, entry, "--hosts", status));
+        TRY(parse_entry(&host, entry, "--hosts", status));
         TRY(add_host(hosts, &host, status));
         if (!list[length])
             return HVD_OK;
@@ -197,22 +194,22 @@ hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status)
 }
 
 /* Parses one of "slots=2", "max_slots=4", "port=2222". */
-static hvd_code take_word(struct host *host, const char *word, int64_t *most, const char *source,
-                          hvd_status *status)
+static hvd_code parse_word(struct host *host, const char *word, int64_t *most, const char *source,
+                           hvd_status *status)
 {
     const char *value = strchr(word, '=');
     size_t length = value ? (size_t)(value - word) : 0;
     int64_t port = 0;
     if (length == 5 && strncmp(word, "slots", length) == 0)
-        return take_slots(host, value + 1, source, status);
+        return parse_slots(host, value + 1, source, status);
     if (length == 9 && (strncmp(word, "max_slots", length) == 0 || strncmp(word, "max-slots", length) == 0))
-        return take_number(most, value + 1, INT64_MAX, "number of slots", source, status);
+        return parse_number(most, value + 1, INT64_MAX, "number of slots", source, status);
     if (length != 4 || strncmp(word, "port", length) != 0)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: '%s' is not understood; expected 'host slots=N [max_slots=N] [port=N]' or "
                           "'host:N'",
                           source, word);
-    TRY(take_number(&port, value + 1, PORT_MAXIMUM, "port", source, status));
+    TRY(parse_number(&port, value + 1, PORT_MAXIMUM, "port", source, status));
     host->port = (int)port;
     return HVD_OK;
 }
@@ -227,11 +224,11 @@ static hvd_code add_line(struct hosts *hosts, char *line, const char *source, hv
     if (!name)
         return HVD_OK;
     for (const char *word; (word = strtok_r(NULL, BLANKS, &rest));)
-        TRY(take_word(&host, word, &most, source, status));
+        TRY(parse_word(&host, word, &most, source, status));
     if (host.slots)
-        TRY(take_name(&host, name, source, status));
+        TRY(parse_name(&host, name, source, status));
     else
-        TRY(take_entry(&host, name, source, status));
+        TRY(parse_entry(&host, name, source, status));
     if (host.slots > most)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: slots=%" PRId64 " is more than max_slots=%" PRId64, source, host.slots, most);
@@ -355,7 +352,7 @@ struct nodes {
     hvd_status *status;
 };
 
-static bool take_node(void *owner, const char *name)
+static bool add_node(void *owner, const char *name)
 {
     struct nodes *nodes = owner;
     char *end;
@@ -384,7 +381,7 @@ static hvd_code read_slurm(struct hosts *hosts, const struct variables *variable
     struct nodes nodes = {.hosts = hosts, .tasks = tasks, .at = tasks, .status = status};
     snprintf(hosts->source, sizeof hosts->source, "Slurm job %s", look_up(variables, "SLURM_JOB_ID"));
     hosts->by_srun = true;
-    if (!nodelist_visit(list, take_node, &nodes))
+    if (!nodelist_visit(list, add_node, &nodes))
         return status_set(status, HVD_INVALID_ARGUMENT, "SLURM_JOB_NODELIST=%s is malformed", list);
     return nodes.code;
 }

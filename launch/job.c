@@ -60,13 +60,6 @@ static void on_not_started(struct job *job, const struct event *event)
     decide(job, event);
 }
 
-static void on_ended(struct job *job, const struct event *event)
-{
-    faults_read(&job->table, 0);
-    say_process_end(event->process);
-    decide(job, event);
-}
-
 /* The first SIGINT ends the job; the second, if it is meant as one, kills. */
 static void on_signalled(struct job *job, const struct event *event)
 {
@@ -93,23 +86,16 @@ static void on_signalled(struct job *job, const struct event *event)
 /* ---- the start of an epoch ---------------------------------------------------------------------------- */
 
 /* Gives each rank of the first epoch the slot of the same number. */
-static hvd_code add_processes(struct table *table, struct epoch *epoch, hvd_status *status)
-{
-    bool added = epoch_init(epoch, table->size);
-    for (int rank = 0; added && rank < table->size; rank++) {
-        added = table_add(table, rank, &table->hosts->places[rank]);
-        epoch_set(epoch, rank, rank, rank);
-    }
-    return added ? HVD_OK : status_no_memory(status);
-}
-
 static hvd_code begin_epoch(struct table *table, hvd_status *status)
 {
     struct epoch epoch = {.number = table->epoch};
     memcpy(epoch.job, table->id, sizeof epoch.job);
-    hvd_code code = add_processes(table, &epoch, status);
-    if (!code)
-        code = table->starter->assign(table, &epoch, status);
+    bool added = epoch_init(&epoch, table->size);
+    for (int rank = 0; added && rank < table->size; rank++) {
+        added = table_add(table, rank, &table->hosts->places[rank]);
+        epoch_set(&epoch, rank, rank, rank);
+    }
+    hvd_code code = added ? table->starter->assign(table, &epoch, status) : status_no_memory(status);
     epoch_free(&epoch);
     return code;
 }
@@ -132,15 +118,6 @@ static void start_processes(struct job *job)
     /* Only now: connecting takes a moment, and what ranks publish meanwhile stays there. */
     if (table->rendezvous && faults_watch(table, table->id, table->epoch, &status))
         say(table, "%s", status.text);
-}
-
-static void on_prepared(struct job *job)
-{
-    hvd_status status;
-    if (begin_epoch(&job->table, &status) == HVD_OK)
-        return;
-    say(&job->table, "%s", status.text);
-    decide(job, &(struct event){.kind = EVENT_HOST_FAILED, .exit_code = 1});
 }
 
 /* Returns the process of the rank, or NULL. */
@@ -166,22 +143,16 @@ static void on_fault(struct job *job, const hvd_fault *fault)
         *process->fault = *fault;
 }
 
-/* The starter has reported it. */
-static void on_lost(struct job *job, const struct event *event)
-{
-    if (!job->table.ending && event->fault) {
-        job->lost = *event->fault;
-        job->cause = &job->lost;
-    }
-    decide(job, event);
-}
-
 static void happened(struct table *table, const struct event *event)
 {
     struct job *job = (struct job *)table;
+    hvd_status status;
     switch (event->kind) {
     case EVENT_PREPARED:
-        on_prepared(job);
+        if (begin_epoch(table, &status)) {
+            say(table, "%s", status.text);
+            decide(job, &(struct event){.kind = EVENT_HOST_FAILED, .exit_code = 1});
+        }
         break;
     case EVENT_ASSIGNED:
         start_processes(job);
@@ -190,7 +161,9 @@ static void happened(struct table *table, const struct event *event)
         on_not_started(job, event);
         break;
     case EVENT_ENDED:
-        on_ended(job, event);
+        faults_read(table, 0);
+        say_process_end(event->process);
+        decide(job, event);
         break;
     case EVENT_FAULT:
         on_fault(job, event->fault);
@@ -200,9 +173,14 @@ static void happened(struct table *table, const struct event *event)
         break;
     case EVENT_HOST_LOST:
     case EVENT_HOST_SILENT:
-        on_lost(job, event);
+        /* The starter has reported this, and the rest. */
+        if (!table->ending && event->fault) {
+            job->lost = *event->fault;
+            job->cause = &job->lost;
+        }
+        decide(job, event);
         break;
-    default: /* the starter has reported the rest */
+    default:
         decide(job, event);
         break;
     }
@@ -272,17 +250,10 @@ static void check_output(struct table *table, struct output *output)
     output->file_error = 0;
 }
 
-static bool finished(struct job *job)
-{
-    if (job->abandoned)
-        return true;
-    return (job->begun || job->table.ending) && table_finished(&job->table);
-}
-
 static void run_loop(struct job *job)
 {
     struct table *table = &job->table;
-    while (!finished(job)) {
+    while (!job->abandoned && !((job->begun || table->ending) && table_finished(table))) {
         uv_run(&table->loop, UV_RUN_ONCE);
         if (table->starter->turn)
             table->starter->turn(table);
@@ -310,23 +281,19 @@ static void run_loop(struct job *job)
         uv_run(&table->loop, UV_RUN_ONCE);
 }
 
-/* Opens the file of --task. */
-static hvd_code open_function(struct table *table, hvd_status *status)
-{
-    char path[PATH_MAX];
-    if (!table->options->task)
-        return HVD_OK;
-    snprintf(path, sizeof path, "%s/function", table->options->task);
-    table->function = open(path, O_RDONLY | O_CLOEXEC);
-    return table->function >= 0 ? HVD_OK : status_set_errno(status, errno, "can't read %s", path);
-}
-
 static hvd_code start(struct table *table, hvd_status *status)
 {
+    const char *folder = table->options->task;
+    char path[PATH_MAX];
     TRY(crypto_random_hex(table->id, JOB_ID_DIGITS, status));
     TRY(crypto_random_hex(table->secret, JOB_SECRET_DIGITS, status));
     TRY(table_open(table, status));
-    TRY(open_function(table, status));
+    if (folder) {
+        snprintf(path, sizeof path, "%s/function", folder);
+        table->function = open(path, O_RDONLY | O_CLOEXEC);
+        if (table->function < 0)
+            return status_set_errno(status, errno, "can't read %s", path);
+    }
     return table->starter->open(table, status);
 }
 

@@ -66,23 +66,18 @@ static hvd_code explain(struct process *process, int error, hvd_status *status)
     return status_set_errno(status, -error, "can't start rank %d: '%s'", rank, command);
 }
 
-/* Returns true if the ranks must be in one session. Linux shares each core among sessions first
- * (sched_autogroup). While other programs want the same core, a rank that waits can yield it only to a peer
- * of its own session. Ranks that have a core each get more of it in a session of their own. */
-static bool share_cores(const struct process *process)
-{
-    int cores = platform_cores();
-    return cores && process->place.local_size > cores;
-}
-
+/* Linux shares each core among sessions first (sched_autogroup). While other programs want the same core, a
+ * rank that waits can yield it only to a peer of its own session. Ranks that have a core each get more of it
+ * in a session of their own. */
 static pid_t spawn(const struct process *process, char **environment, const int ends[CHILD_FILES])
 {
     const struct table *table = process->table;
+    int cores = platform_cores();
     struct child child = {.words = table->options->command,
                           .environment = environment,
                           .file_count = 1 + output_count(table),
                           .end_signal = SIGKILL,
-                          .shares_session = share_cores(process)};
+                          .shares_session = cores && process->place.local_size > cores};
     memcpy(child.files, ends, sizeof child.files);
     /* Only rank 0 inherits stdin; the others read /dev/null. */
     if (table->function >= 0)

@@ -22,12 +22,12 @@
 
 /* The command line takes precedence over the config file, and that over the environment. Most settings are
  * for the ranks, which get them by their environment; errors are reported here, once for all ranks. */
-static hvd_code take_settings(struct options *options, struct settings *settings, hvd_status *status)
+static hvd_code read_settings(struct options *options, struct settings *settings, hvd_status *status)
 {
     int first, last;
     if (options->config)
         TRY(config_file_read(options, options->config, status));
-    TRY(foreign_take_environment(options, status));
+    TRY(foreign_apply_environment(options, status));
     TRY(settings_load_environment(settings, status));
     for (int i = 0; i < setting_count; i++) {
         if (options->values[i])
@@ -39,7 +39,7 @@ static hvd_code take_settings(struct options *options, struct settings *settings
     return log_configure(settings, status);
 }
 
-static hvd_code take_hosts(const struct options *options, struct hosts *hosts, hvd_status *status)
+static hvd_code read_hosts(const struct options *options, struct hosts *hosts, hvd_status *status)
 {
     if (options->hosts && options->hostfile)
         return status_set(status, HVD_INVALID_ARGUMENT, "--hosts and --hostfile exclude each other");
@@ -91,7 +91,7 @@ static int run_command(struct options *options, struct guard *guard)
     }
     if (settings_init(&settings, &status))
         return usage_error(options, &status);
-    if (take_settings(options, &settings, &status) || take_hosts(options, &hosts, &status)) {
+    if (read_settings(options, &settings, &status) || read_hosts(options, &hosts, &status)) {
         exit_code = usage_error(options, &status);
     } else if (options->mpi && !options->task) { /* horovod.run needs channels to its ranks */
         foreign_report(options);
@@ -118,25 +118,19 @@ static int run_agent(struct guard *guard)
     return guard->job ? guard_watch(guard) : agent_run(guard);
 }
 
-/* Otherwise a pipe of this process could get the number of a stdin, stdout or stderr that was closed at its
- * start. */
-static void open_standard_files(void)
-{
-    int file;
-    do {
-        file = open("/dev/null", O_RDWR);
-    } while (file >= 0 && file <= STDERR_FILENO);
-    close(file);
-}
-
 int main(int argc, char **argv)
 {
     (void)argc;
     struct options options = {0};
     struct guard guard;
     hvd_status status;
-    int exit_code = 0;
-    open_standard_files();
+    int exit_code = 0, file;
+    /* Otherwise a pipe of this process could get the number of a stdin, stdout or stderr that was closed at
+     * its start. */
+    do {
+        file = open("/dev/null", O_RDWR);
+    } while (file >= 0 && file <= STDERR_FILENO);
+    close(file);
     if (guard_init(&guard, argv, &status) || options_parse(&options, argv, &status))
         exit_code = usage_error(&options, &status);
     else if (options.help)

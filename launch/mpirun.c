@@ -62,12 +62,6 @@ static void add_pair(struct words *words, const char *option, const char *value)
     add(words, value);
 }
 
-static const char *text_of(int64_t number)
-{
-    char *text = NULL;
-    return asprintf(&text, "%lld", (long long)number) < 0 ? NULL : text;
-}
-
 /* "a:2,b:2" */
 static const char *list_hosts(const struct hosts *hosts)
 {
@@ -166,15 +160,6 @@ static void add_for_openmpi(struct words *words, const struct options *options, 
         name_variables(words, environment);
 }
 
-static void add_for_hydra(struct words *words, const struct hosts *hosts, enum kind kind)
-{
-    add(words, "-l");
-    if (kind == INTEL) /* its -hosts takes no numbers of ranks */
-        add_pair(words, "-machinefile", file_of_hosts(hosts));
-    else
-        add_pair(words, "-hosts", list_hosts(hosts));
-}
-
 /* Removes variables that would place the ranks differently than mpirun does. */
 static void clear_placement(void)
 {
@@ -217,30 +202,32 @@ static void set_environment(const struct options *options)
     setenv("HOROVOD_CPU_OPERATIONS", "mpi", 1);
 }
 
-static void print_words(const struct words *words)
-{
-    fprintf(stderr, "horovodrun: starting");
-    for (size_t i = 0; i < words->count; i++)
-        fprintf(stderr, " %s", words->list[i]);
-    fprintf(stderr, "\n");
-}
-
 static hvd_code run_mpirun(struct words *words, const struct options *options, const struct hosts *hosts,
                            const struct environment *environment, enum kind kind, hvd_status *status)
 {
+    char *size = NULL;
     add(words, "mpirun");
-    add_pair(words, "-np", text_of(hosts->size));
-    if (kind == OPENMPI)
+    add_pair(words, "-np", asprintf(&size, "%d", hosts->size) < 0 ? NULL : size);
+    if (kind == OPENMPI) {
         add_for_openmpi(words, options, hosts, environment);
-    else
-        add_for_hydra(words, hosts, kind);
+    } else {
+        add(words, "-l");
+        if (kind == INTEL) /* its -hosts takes no numbers of ranks */
+            add_pair(words, "-machinefile", file_of_hosts(hosts));
+        else
+            add_pair(words, "-hosts", list_hosts(hosts));
+    }
     TRY(add_mpi_args(words, options->mpi_args, status));
     for (char **word = options->command; *word; word++)
         add(words, *word);
     if (words->failed)
         return status_no_memory(status);
-    if (options->verbose)
-        print_words(words);
+    if (options->verbose) {
+        fprintf(stderr, "horovodrun: starting");
+        for (size_t i = 0; i < words->count; i++)
+            fprintf(stderr, " %s", words->list[i]);
+        fprintf(stderr, "\n");
+    }
     execvp("mpirun", (char **)words->list);
     return status_set_errno(status, errno, "can't start mpirun");
 }

@@ -159,7 +159,7 @@ static int flag_values(const struct flag *flag)
 
 /* Joins the values by blanks; the first one may follow '=' in the option's own word. Moves *argv past them.
  */
-static hvd_code take_values(char ***argv, int count, const char *own, const char *word, char *text,
+static hvd_code join_values(char ***argv, int count, const char *own, const char *word, char *text,
                             size_t capacity, hvd_status *status)
 {
     size_t used = 0;
@@ -178,7 +178,7 @@ static hvd_code take_values(char ***argv, int count, const char *own, const char
 }
 
 /* Applies the option at *argv with the words that are its value; moves *argv past them. */
-static hvd_code take_option(struct options *options, char ***argv, hvd_status *status)
+static hvd_code parse_option(struct options *options, char ***argv, hvd_status *status)
 {
     char *argument = **argv, *own = strchr(argument, '=');
     char word[256], text[VALUE_BYTES];
@@ -191,15 +191,15 @@ static hvd_code take_option(struct options *options, char ***argv, hvd_status *s
     int count = flag_values(&flag);
     if (count == 0 && own)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s takes no value", word);
-    /* This is the value of a flag without words; take_values replaces it for the others. */
+    /* This is the value of a flag without words; join_values replaces it for the others. */
     snprintf(text, sizeof text, "%d", !flag.negated);
-    TRY(take_values(argv, count, own ? own + 1 : NULL, word, text, sizeof text, status));
+    TRY(join_values(argv, count, own ? own + 1 : NULL, word, text, sizeof text, status));
     /* Options keep a pointer to their value: it must be the word of argv, not `text`. */
     if (flag.option)
         return give_option(options, flag.option, own ? own + 1 : (*argv)[-1], word, status);
     if (flag.setting)
         return options_give(options, flag.setting, text, word, status);
-    return foreign_take(options, flag.foreign, text, word, status);
+    return foreign_apply(options, flag.foreign, text, word, status);
 }
 
 hvd_code options_parse(struct options *options, char **argv, hvd_status *status)
@@ -217,7 +217,7 @@ hvd_code options_parse(struct options *options, char **argv, hvd_status *status)
             argv++;
             break;
         }
-        TRY(take_option(options, &argv, status));
+        TRY(parse_option(options, &argv, status));
     }
     options->command = argv;
     return HVD_OK;
@@ -264,25 +264,17 @@ const struct foreign *foreign_by_config_key(const char *key)
     return NULL;
 }
 
-/* Parses one number at *text; moves *text past it and the blanks after it. */
-static bool take_number(const char **text, double *number)
-{
-    char *end;
-    *number = strtod(*text, &end);
-    bool found = end != *text && (*end == '\0' || *end == ' ');
-    *text = end + strspn(end, " ");
-    return found;
-}
-
 static hvd_code check_numbers(const struct foreign *foreign, const char *value, const char *source,
                               hvd_status *status)
 {
     const char *rest = value;
     for (int left = foreign->kind == FOREIGN_PAIR ? 2 : 1; left > 0; left--) {
-        double number;
-        if (!take_number(&rest, &number))
+        char *end;
+        double number = strtod(rest, &end);
+        if (end == rest || (*end && *end != ' '))
             return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s is not %s", source, value,
                               foreign->kind == FOREIGN_PAIR ? "two numbers" : "a number");
+        rest = end + strspn(end, " ");
         if (number >= foreign->minimum && number <= foreign->maximum)
             continue;
         if (foreign->maximum <= 1)
@@ -297,16 +289,6 @@ static hvd_code check_numbers(const struct foreign *foreign, const char *value, 
                  : HVD_OK;
 }
 
-/* A switch is parsed like a boolean setting; any row of that kind serves. */
-static hvd_code read_switch(const char *value, const char *source, bool *yes, hvd_status *status)
-{
-    char text[2];
-    hvd_code code =
-        setting_value_from_flag(setting_by_key("log_hide_time"), value, source, text, sizeof text, status);
-    *yes = !code && text[0] == '1';
-    return code;
-}
-
 static hvd_code give_setting(struct options *options, const struct foreign *foreign, const char *value,
                              const char *source, hvd_status *status)
 {
@@ -316,14 +298,19 @@ static hvd_code give_setting(struct options *options, const struct foreign *fore
                                                     : options_give(options, setting, value, source, status);
 }
 
-hvd_code foreign_take(struct options *options, const struct foreign *foreign, const char *value,
-                      const char *source, hvd_status *status)
+hvd_code foreign_apply(struct options *options, const struct foreign *foreign, const char *value,
+                       const char *source, hvd_status *status)
 {
     bool yes = true;
-    if (foreign->kind == FOREIGN_SWITCH || foreign->kind == FOREIGN_CHOICE)
-        TRY(read_switch(value, source, &yes, status));
-    else if (foreign->kind != FOREIGN_WORD)
+    if (foreign->kind == FOREIGN_SWITCH || foreign->kind == FOREIGN_CHOICE) {
+        /* It is parsed like a boolean setting; any row of that kind serves. */
+        char text[2];
+        TRY(setting_value_from_flag(setting_by_key("log_hide_time"), value, source, text, sizeof text,
+                                    status));
+        yes = text[0] == '1';
+    } else if (foreign->kind != FOREIGN_WORD) {
         TRY(check_numbers(foreign, value, source, status));
+    }
     options->foreign[foreign - foreign_table] = yes ? FOREIGN_YES : FOREIGN_NO;
     switch (foreign->effect) {
     case FOREIGN_REFUSED:
@@ -345,13 +332,13 @@ static bool is_overridden(const struct foreign *foreign)
     return value && *value;
 }
 
-hvd_code foreign_take_environment(struct options *options, hvd_status *status)
+hvd_code foreign_apply_environment(struct options *options, hvd_status *status)
 {
     for (int i = 0; i < foreign_count; i++) {
         const struct foreign *foreign = &foreign_table[i];
         const char *value = *foreign->environment ? getenv(foreign->environment) : NULL;
         if (value && *value && options->foreign[i] == FOREIGN_OPEN && !is_overridden(foreign))
-            TRY(foreign_take(options, foreign, value, foreign->environment, status));
+            TRY(foreign_apply(options, foreign, value, foreign->environment, status));
     }
     return HVD_OK;
 }
@@ -423,15 +410,8 @@ static hvd_code give_once(struct config *config, const char *name, const char *k
     return HVD_OK;
 }
 
-static const char *known_name(const struct setting *setting, const struct foreign *foreign)
-{
-    if (!setting && *foreign->setting)
-        setting = setting_by_key(foreign->setting);
-    return setting ? setting->config_key : foreign->config_key;
-}
-
-static hvd_code take_value(struct config *config, const char *key, const yaml_node_t *key_node,
-                           const yaml_node_t *value, hvd_status *status)
+static hvd_code apply_value(struct config *config, const char *key, const yaml_node_t *key_node,
+                            const yaml_node_t *value, hvd_status *status)
 {
     const struct setting *setting = setting_by_config_key(key);
     const struct foreign *foreign = foreign_by_config_key(key);
@@ -440,22 +420,23 @@ static hvd_code take_value(struct config *config, const char *key, const yaml_no
         return unknown_key(config, key_node, key, status);
     if (value->type != YAML_SCALAR_NODE)
         return config_error(config, value, key, "must be a single value", status);
-    TRY(give_once(config, known_name(setting, foreign), key, key_node, status));
+    const struct setting *given = setting ? setting : setting_by_key(foreign->setting);
+    TRY(give_once(config, given ? given->config_key : foreign->config_key, key, key_node, status));
     const char *text = (const char *)value->data.scalar.value;
     snprintf(source, sizeof source, "%s:%zu: %s", config->path, value->start_mark.line + 1, key);
     /* The command line takes precedence, here and below. */
     if (foreign && config->options->foreign[foreign - foreign_table] != FOREIGN_OPEN)
         return HVD_OK;
     if (foreign)
-        return foreign_take(config->options, foreign, text, source, status);
+        return foreign_apply(config->options, foreign, text, source, status);
     if (config->options->values[setting - setting_table])
         return HVD_OK;
     return options_give(config->options, setting, text, source, status);
 }
 
 /* `section` is "" at the top level, where a value that is a mapping is a section. */
-static hvd_code take_mapping(struct config *config, const char *section, const yaml_node_t *node,
-                             hvd_status *status)
+static hvd_code apply_mapping(struct config *config, const char *section, const yaml_node_t *node,
+                              hvd_status *status)
 {
     for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start; pair < node->data.mapping.pairs.top;
          pair++) {
@@ -466,23 +447,16 @@ static hvd_code take_mapping(struct config *config, const char *section, const y
             return config_error(config, key_node, "", "a name must be a single word", status);
         const char *name = (const char *)key_node->data.scalar.value;
         snprintf(key, sizeof key, "%s%s%s", section, *section ? "." : "", name);
-        /* Sections do not nest: take_value refuses a mapping in a section. */
+        /* Sections do not nest: apply_value refuses a mapping in a section. */
         bool is_section = value->type == YAML_MAPPING_NODE && !*section;
         if (!is_section) {
-            TRY(take_value(config, key, key_node, value, status));
+            TRY(apply_value(config, key, key_node, value, status));
             continue;
         }
         TRY(give_once(config, name, key, key_node, status));
-        TRY(take_mapping(config, key, value, status));
+        TRY(apply_mapping(config, key, value, status));
     }
     return HVD_OK;
-}
-
-static hvd_code take_document(struct config *config, const yaml_node_t *root, hvd_status *status)
-{
-    if (root->type != YAML_MAPPING_NODE)
-        return config_error(config, root, "", "expected lines of the form 'name: value'", status);
-    return take_mapping(config, "", root, status);
 }
 
 /* Returns true for an empty document, or a `---` alone. */
@@ -492,7 +466,7 @@ static bool is_empty(const yaml_node_t *root)
 }
 
 /* A line `---` starts another document, which has no meaning here. */
-static hvd_code take_documents(struct config *config, yaml_parser_t *parser, FILE *file, hvd_status *status)
+static hvd_code apply_documents(struct config *config, yaml_parser_t *parser, FILE *file, hvd_status *status)
 {
     hvd_code code = HVD_OK;
     bool loaded;
@@ -500,8 +474,10 @@ static hvd_code take_documents(struct config *config, yaml_parser_t *parser, FIL
         const yaml_node_t *root = yaml_document_get_root_node(&config->document);
         if (i && !is_empty(root))
             code = config_error(config, root, "", "a second document; all settings stand in one", status);
+        else if (!is_empty(root) && root->type != YAML_MAPPING_NODE)
+            code = config_error(config, root, "", "expected lines of the form 'name: value'", status);
         else if (!is_empty(root))
-            code = take_document(config, root, status);
+            code = apply_mapping(config, "", root, status);
         yaml_document_delete(&config->document);
         config->given_count = 0; /* their names belonged to the document */
         if (!root)
@@ -527,7 +503,7 @@ hvd_code config_file_read(struct options *options, const char *path, hvd_status 
         return status_no_memory(status);
     }
     yaml_parser_set_input_file(&parser, file);
-    hvd_code code = take_documents(&config, &parser, file, status);
+    hvd_code code = apply_documents(&config, &parser, file, status);
     yaml_parser_delete(&parser);
     free(config.given);
     fclose(file);

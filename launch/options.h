@@ -35,11 +35,11 @@ const struct foreign *foreign_by_flag(const char *flag);      /* without dashes;
 const struct foreign *foreign_by_config_key(const char *key); /* NULL when there is none */
 
 /* Checks the value that `source` gives, and applies the row's effect. A switch's value is yes or no. */
-hvd_code foreign_take(struct options *options, const struct foreign *foreign, const char *value,
-                      const char *source, hvd_status *status);
+hvd_code foreign_apply(struct options *options, const struct foreign *foreign, const char *value,
+                       const char *source, hvd_status *status);
 
 /* Applies the variables of the environment that neither the command line nor the config file gives. */
-hvd_code foreign_take_environment(struct options *options, hvd_status *status);
+hvd_code foreign_apply_environment(struct options *options, hvd_status *status);
 
 /* With --verbose: prints on stderr which given options have no effect, and why. */
 void foreign_report(const struct options *options);

@@ -38,14 +38,6 @@ static void add(struct words *words, const char *text)
     add_part(words, text, strlen(text));
 }
 
-static void add_number(struct words *words, const char *flag, int64_t number)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%lld", (long long)number);
-    add(words, flag);
-    add(words, text);
-}
-
 /* Adds the words of "ssh -q", which are separated by blanks. */
 static void add_split(struct words *words, const char *text)
 {
@@ -141,8 +133,12 @@ static void add_host(struct words *words, const struct table *table, const struc
     }
     if (arguments)
         add_split(words, arguments);
-    if (port)
-        add_number(words, "-p", port);
+    if (port) {
+        char text[32];
+        snprintf(text, sizeof text, "%lld", (long long)port);
+        add(words, "-p");
+        add(words, text);
+    }
     if (options->identity) {
         add(words, "-i");
         add(words, options->identity);
