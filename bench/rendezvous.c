@@ -57,7 +57,8 @@ static void *take_part(void *argument)
     hvd_status status;
     check(rendezvous_connect(own->address, SECRET, false, clock_after(SECONDS), NULL, &client, &status),
           &status);
-    check(rendezvous_enter(client, "job", 0, own->rank, own->size, &generation, &status), &status);
+    const struct rendezvous_place place = {"job", 0, own->rank, own->size};
+    check(rendezvous_enter(client, &place, &generation, &status), &status);
     rendezvous_scope(client, generation, 0);
     snprintf(key, sizeof key, "place/%d", own->rank);
     check(rendezvous_put(client, key, claim, sizeof claim, &status), &status);

@@ -14,6 +14,7 @@
 #include "engine/fault.h"
 #include "engine/handle.h"
 #include "engine/heartbeat.h"
+#include "engine/identity.h"
 #include "engine/observe.h"
 #include "engine/placement.h"
 #include "engine/sets.h"
@@ -319,11 +320,9 @@ static hvd_code connect_to_rendezvous(const struct mesh_config *config, struct r
 static hvd_code join_epoch(struct comm *comm, struct mesh_config *config, hvd_status *status)
 {
     struct hvd_context *context = comm->context;
-    const struct settings *settings = &context->settings;
     if (!context->rendezvous) /* otherwise it is open since the place was looked up */
         TRY(connect_to_rendezvous(config, &context->rendezvous, status));
-    TRY(rendezvous_enter(context->rendezvous, settings->job, (uint32_t)settings->epoch, comm->rank,
-                         comm->size, &context->generation, status));
+    TRY(identity_enter(context, status));
     rendezvous_scope(context->rendezvous, context->generation, 0);
     config->rendezvous = comm->size > 1 ? context->rendezvous : NULL;
     return HVD_OK;
@@ -334,8 +333,9 @@ static hvd_code meet_set(struct comm *comm, struct mesh_config *config, hvd_stat
 {
     const struct hvd_context *context = comm->context;
     TRY(connect_to_rendezvous(config, &config->rendezvous, status));
-    TRY(rendezvous_enter(config->rendezvous, context->settings.job, (uint32_t)context->settings.epoch,
-                         context->placement.rank, 0, NULL, status));
+    const struct rendezvous_place place = {context->settings.job, (uint32_t)context->settings.epoch,
+                                           context->placement.rank, 0};
+    TRY(rendezvous_enter(config->rendezvous, &place, NULL, status));
     rendezvous_scope(config->rendezvous, context->generation, comm->id);
     return HVD_OK;
 }

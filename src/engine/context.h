@@ -72,6 +72,7 @@ struct hvd_context {
     struct interrupt interrupt; /* ends blocking calls other than hvd_wait, which has a deadline */
     hvd_placement placement;
     struct timeline *timeline;   /* NULL: not enabled, or not rank 0 */
+    bool planned;                /* the variables name the rank, and its slot may have an assignment */
     uint32_t generation;         /* see rendezvous_enter */
     struct atfork_handler watch; /* sets `forked` */
 

@@ -16,8 +16,9 @@ static hvd_code connect_alone(struct hvd_context *context, int64_t deadline, hvd
     const struct settings *settings = &context->settings;
     TRY(rendezvous_connect(settings->rendezvous, settings->secret, settings->encryption, deadline, NULL,
                            &context->rendezvous, status));
-    return rendezvous_enter(context->rendezvous, settings->job, (uint32_t)settings->epoch,
-                            context->placement.rank, 0, NULL, status);
+    const struct rendezvous_place place = {settings->job, (uint32_t)settings->epoch, context->placement.rank,
+                                           0};
+    return rendezvous_enter(context->rendezvous, &place, NULL, status);
 }
 
 hvd_code fault_publish(struct hvd_context *context, hvd_fault *fault, int64_t deadline, hvd_status *status)

@@ -139,10 +139,20 @@ static void settle_stall_check(struct settings *settings)
     settings->stall_shutdown_seconds = 0;
 }
 
+/* The variables of a planned process name its place as well, and the table was published before it was
+ * started: if they differ, or there is no table, the program has changed the variables to make a job of its
+ * own, so the variables count. The local ranks of the variables are checked by placement_agree. */
+static hvd_code apply_host(struct settings *settings, const struct assignment *assignment, hvd_status *status)
+{
+    if (assignment->rank != settings->rank || assignment->size != settings->size || !*assignment->host)
+        return HVD_OK;
+    return settings_set(settings, setting_by_key("host_id"), assignment->host, "the assignments of the epoch",
+                        status);
+}
+
 /* Replaces rank, size and host of the settings by the starter's assignment for this epoch. In the first epoch
- * the variables of a launched process name its place as well (`planned`), and the table was published before
- * the process was started: if they differ, or there is no table, the program has changed the variables to
- * make a job of its own, so the variables count. */
+ * the variables of a launched process name its rank (`planned`), so the assignment is found when the process
+ * enters the epoch. */
 static hvd_code look_up_assignment(struct hvd_context *context, bool planned, int64_t deadline,
                                    hvd_status *status)
 {
@@ -152,21 +162,16 @@ static hvd_code look_up_assignment(struct hvd_context *context, bool planned, in
         settings_place(settings, 0, 1);
     TRY(check_placement(settings, status));
     TRY(check_secret(settings, status));
+    context->planned = planned && !*settings->ranks; /* the job of a list of ranks has no table */
+    if (context->planned)
+        return HVD_OK; /* identity_enter does it */
     TRY(rendezvous_connect(settings->rendezvous, settings->secret, settings->encryption, deadline,
                            &context->interrupt, &context->rendezvous, status));
-    TRY(rendezvous_enter(context->rendezvous, settings->job, (uint32_t)settings->epoch, -1, 0, NULL, status));
-    hvd_code code =
-        assignments_look_up(context->rendezvous, settings->slot, planned ? 0 : deadline, &assignment, status);
-    if (planned && code == HVD_TIMED_OUT)
-        return HVD_OK;
-    TRY(code);
-    if (planned && (assignment.rank != settings->rank || assignment.size != settings->size))
-        return HVD_OK;
-    if (!planned) /* otherwise the local ranks of the variables are checked by placement_agree */
+    const struct rendezvous_place nobody = {settings->job, (uint32_t)settings->epoch, -1, 0};
+    TRY(assignments_enter(context->rendezvous, &nobody, settings->slot, !planned, NULL, &assignment, status));
+    if (!planned)
         settings_place(settings, assignment.rank, assignment.size);
-    return *assignment.host ? settings_set(settings, setting_by_key("host_id"), assignment.host,
-                                           "the assignments of the epoch", status)
-                            : HVD_OK;
+    return apply_host(settings, &assignment, status);
 }
 
 /* Called before MPI is opened. */
@@ -263,6 +268,21 @@ static void check_names(const struct settings *settings, bool launched)
     static atomic_flag done = ATOMIC_FLAG_INIT;
     if (settings->from_environment && settings->rank == 0 && !launched && !atomic_flag_test_and_set(&done))
         misspelt_variables(environ, warn_of_misspelt, NULL);
+}
+
+/* ---- entering the epoch -------------------------------------------------------------------------------- */
+
+hvd_code identity_enter(struct hvd_context *context, hvd_status *status)
+{
+    struct settings *settings = &context->settings;
+    struct assignment assignment;
+    const struct rendezvous_place place = {settings->job, (uint32_t)settings->epoch, context->placement.rank,
+                                           context->placement.size};
+    if (!context->planned)
+        return rendezvous_enter(context->rendezvous, &place, &context->generation, status);
+    TRY(assignments_enter(context->rendezvous, &place, settings->slot, false, &context->generation,
+                          &assignment, status));
+    return apply_host(settings, &assignment, status);
 }
 
 /* ---- all of it ---------------------------------------------------------------------------------------- */

@@ -11,6 +11,9 @@
  * `mpi_comm`: the address of an MPI_Comm, or NULL. */
 hvd_code identity_find(hvd_context *context, const void *mpi_comm, int64_t deadline, hvd_status *status);
 
+/* Enters the epoch as this rank over context->rendezvous, and sets its generation. */
+hvd_code identity_enter(hvd_context *context, hvd_status *status);
+
 /* If settings->ranks lists ranks, they alone form the job: this rank's number, the size and the job's name
  * become those of the listed ranks. Returns HVD_INVALID_ARGUMENT if this rank is not among them. */
 hvd_code subset_apply(struct settings *settings, hvd_status *status);

@@ -12,10 +12,13 @@ struct assignment {
     char host[TOPOLOGY_HOST_LIMIT]; /* "": to be found out */
 };
 
-/* False: malformed. A negative rank: the slot has no place. */
+/* Returns false if the bytes are malformed. A negative rank: the slot has no place. */
 bool assignment_decode(struct assignment *assignment, const uint8_t *bytes, size_t length);
-/* Waits for the assignment until `deadline`. HVD_REFUSED: the slot has none, or a newer epoch has begun. */
-hvd_code assignments_look_up(struct rendezvous_client *client, const char *slot, int64_t deadline,
-                             struct assignment *assignment, hvd_status *status);
+/* Enters an epoch as rendezvous_enter does, and finds the assignment of the slot in the same round trip. With
+ * `wait` it waits for the assignment until the client's deadline; otherwise the rank is -1 if there is none
+ * yet. HVD_REFUSED: the slot has no place, or a newer epoch has begun. */
+hvd_code assignments_enter(struct rendezvous_client *client, const struct rendezvous_place *place,
+                           const char *slot, bool wait, uint32_t *generation, struct assignment *assignment,
+                           hvd_status *status);
 
 #endif

@@ -341,15 +341,13 @@ static hvd_code send_question(struct rendezvous_client *client, struct question 
 static hvd_code over(const struct rendezvous_client *client, const struct answer *answer, hvd_status *status)
 {
     char who[32] = "this process";
-    struct wire_reader reader = wire_reader_of(answer->value, answer->length);
-    uint32_t newest = wire_get_u32(&reader);
     if (client->rank >= 0)
         snprintf(who, sizeof who, "rank %d", client->rank);
     return status_set(
         status, HVD_REFUSED,
         "%s is in epoch %u of the job, but epoch %u has begun at %s; shut down and init again in "
         "the newer one (HOROVOD_EPOCH), or end",
-        who, client->epoch, newest, client->who);
+        who, client->epoch, answer->number, client->who);
 }
 
 /* Waits for the answer to a question that was sent. It lies in client->stream until the next question. */
@@ -399,24 +397,34 @@ static hvd_code key_too_long(const char *key, hvd_status *status)
                       RENDEZVOUS_KEY_LIMIT - 1);
 }
 
-hvd_code rendezvous_enter(struct rendezvous_client *client, const char *job, uint32_t epoch, int rank,
-                          int size, uint32_t *generation, hvd_status *status)
+hvd_code rendezvous_enter_and_get(struct rendezvous_client *client, const struct rendezvous_place *place,
+                                  const char *key, bool wait, uint32_t *generation, struct wire_writer *value,
+                                  hvd_status *status)
 {
     struct answer answer;
     struct question question = {.kind = QUESTION_ENTER,
-                                .epoch = epoch,
-                                .rank = rank < 0 ? QUESTION_NO_RANK : (uint32_t)rank,
-                                .size = (uint32_t)size};
-    client->epoch = epoch;
-    client->rank = rank;
-    if (!copy_key(&question, "", job))
-        return key_too_long(job, status);
+                                .epoch = place->epoch,
+                                .rank = place->rank < 0 ? QUESTION_NO_RANK : (uint32_t)place->rank,
+                                .size = (uint32_t)place->size,
+                                .wait = wait};
+    client->epoch = place->epoch;
+    client->rank = place->rank;
+    if ((size_t)snprintf(question.job, sizeof question.job, "%s", place->job) >= sizeof question.job)
+        return key_too_long(place->job, status);
+    if (!copy_key(&question, "", key))
+        return key_too_long(key, status);
     TRY(ask(client, &question, client->deadline, &answer, status));
-    struct wire_reader reader = wire_reader_of(answer.value, answer.length);
-    uint32_t given = wire_get_u32(&reader);
     if (generation)
-        *generation = given;
-    return wire_done(&reader) ? HVD_OK : broken(client, "sent a malformed answer", status);
+        *generation = answer.number;
+    wire_put_raw(value, answer.value, answer.length);
+    return value->failed ? status_no_memory(status) : HVD_OK;
+}
+
+hvd_code rendezvous_enter(struct rendezvous_client *client, const struct rendezvous_place *place,
+                          uint32_t *generation, hvd_status *status)
+{
+    struct wire_writer nothing = {0};
+    return rendezvous_enter_and_get(client, place, "", false, generation, &nothing, status);
 }
 
 void rendezvous_scope(struct rendezvous_client *client, uint32_t generation, int set)
@@ -454,38 +462,6 @@ hvd_code rendezvous_publish(struct rendezvous_client *client, const char *key, c
     hvd_code code = ask(client, &question, deadline, &answer, status);
     client->interrupt = interrupt;
     return code;
-}
-
-hvd_code rendezvous_watch(struct rendezvous_client *client, const char *prefix, int64_t deadline,
-                          struct watched *watched, char key[RENDEZVOUS_KEY_LIMIT], const uint8_t **value,
-                          size_t *length, hvd_status *status)
-{
-    struct answer answer;
-    struct question question = {.kind = QUESTION_WATCH, .after = watched->after};
-    if (!copy_key(&question, "", prefix))
-        return key_too_long(prefix, status);
-    if (!watched->asked) {
-        client->deadline = clock_now() + LOOK_TIME;
-        TRY(send_question(client, &question, client->deadline, status));
-        watched->asked = question.id;
-    }
-    hvd_code code = await_answer(client, watched->asked, deadline, &answer, status);
-    if (code != HVD_TIMED_OUT && code != HVD_INTERRUPTED)
-        watched->asked = 0;
-    if (code)
-        return code;
-    struct wire_reader reader = wire_reader_of(answer.value, answer.length);
-    uint32_t bytes = 0;
-    watched->after = wire_get_u64(&reader);
-    wire_get_string(&reader, key, RENDEZVOUS_KEY_LIMIT);
-    *value = wire_get_blob(&reader, RENDEZVOUS_VALUE_LIMIT, &bytes);
-    *length = bytes;
-    return wire_done(&reader) ? HVD_OK : broken(client, "sent a malformed answer", status);
-}
-
-int rendezvous_descriptor(const struct rendezvous_client *client)
-{
-    return client->stream.fd;
 }
 
 hvd_code rendezvous_get(struct rendezvous_client *client, const char *key, int64_t deadline,

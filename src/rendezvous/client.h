@@ -27,6 +27,13 @@ hvd_code rendezvous_connect(const char *address, const char *secret, bool encryp
                             hvd_status *status);
 void rendezvous_close(struct rendezvous_client *client); /* NULL is fine */
 
+/* A place in a job, for rendezvous_enter. */
+struct rendezvous_place {
+    const char *job;
+    uint32_t epoch;
+    int rank, size;
+};
+
 /* Enters an epoch of a job; must be called first. The first rank or key of a newer epoch starts it.
  *
  * With a `size` this rank joins as one of that many ranks, until the client enters another epoch or is
@@ -36,8 +43,15 @@ void rendezvous_close(struct rendezvous_client *client); /* NULL is fine */
  *
  * With size 0 the client only puts and gets: for a rank that has joined by another client, or (rank -1) for
  * no rank. A key that is put as no rank stays until a newer epoch starts; `generation` may be NULL then. */
-hvd_code rendezvous_enter(struct rendezvous_client *client, const char *job, uint32_t epoch, int rank,
-                          int size, uint32_t *generation, hvd_status *status);
+hvd_code rendezvous_enter(struct rendezvous_client *client, const struct rendezvous_place *place,
+                          uint32_t *generation, hvd_status *status);
+
+/* Enters, and gets a key in the same round trip: its value is appended to `value`. With `wait` it waits for
+ * the key until the client's deadline, HVD_TIMED_OUT; otherwise nothing is appended if the key is not there.
+ */
+hvd_code rendezvous_enter_and_get(struct rendezvous_client *client, const struct rendezvous_place *place,
+                                  const char *key, bool wait, uint32_t *generation, struct wire_writer *value,
+                                  hvd_status *status);
 
 /* Restricts keys from here on to this process set in this life, so that they never equal those of others. */
 void rendezvous_scope(struct rendezvous_client *client, uint32_t generation, int set);
@@ -54,21 +68,6 @@ hvd_code rendezvous_get(struct rendezvous_client *client, const char *key, int64
  * answer until `deadline` at most. */
 hvd_code rendezvous_publish(struct rendezvous_client *client, const char *key, const void *value,
                             size_t length, int64_t deadline, hvd_status *status);
-
-/* The position of a watch for lasting keys of an epoch. */
-struct watched {
-    uint64_t after; /* the number of the last put that was returned; 0: from the first one on */
-    uint32_t asked; /* the question that is open at the server; 0: none */
-};
-
-/* Waits for the next put of a lasting key with this prefix, by other ranks or the starter, until `deadline`.
- * After HVD_TIMED_OUT the question stays open at the server, and the next call continues it; meanwhile the
- * socket becomes readable once an answer has arrived. So a client that watches is used for nothing else. Key
- * and value stay in the client until the next call. */
-hvd_code rendezvous_watch(struct rendezvous_client *client, const char *prefix, int64_t deadline,
-                          struct watched *watched, char key[RENDEZVOUS_KEY_LIMIT], const uint8_t **value,
-                          size_t *length, hvd_status *status);
-int rendezvous_descriptor(const struct rendezvous_client *client);
 
 /* The address by which this rank reaches the rendezvous, e.g. "10.0.0.7": what it can publish to its peers.
  */

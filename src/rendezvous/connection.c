@@ -2,6 +2,7 @@
  * The server's thread only; nothing blocks. */
 #include "rendezvous/connection.h"
 
+#include "base/platform.h"
 #include "base/status.h"
 
 #include <stdlib.h>
@@ -48,10 +49,6 @@ static void unlink_waiting(struct connection **first, struct connection *connect
 static bool start_waiting(struct connection *connection)
 {
     const char *key = connection->question.key;
-    if (connection->question.kind == QUESTION_WATCH) {
-        link_waiting(&connection->epoch->watching, connection);
-        return connection->waiting = true;
-    }
     void **place = map_place(&connection->epoch->waiting, key, strlen(key), connection);
     struct connection *first = place && *place != connection ? *place : NULL;
     if (place)
@@ -66,10 +63,6 @@ static void stop_waiting(struct connection *connection)
     if (!connection->waiting)
         return;
     connection->waiting = false;
-    if (connection->question.kind == QUESTION_WATCH) {
-        unlink_waiting(&connection->epoch->watching, connection);
-        return;
-    }
     struct connection *first = map_remove(&connection->epoch->waiting, key, strlen(key));
     unlink_waiting(&first, connection);
     if (first)
@@ -93,23 +86,29 @@ void connection_free(struct connection *connection, struct store *store)
     free(connection);
 }
 
-static void put_answer(struct connection *connection, enum outcome outcome, const void *value,
-                       uint32_t length)
+static void put_answer(struct connection *connection, enum outcome outcome)
 {
-    struct answer answer = {connection->question.id, outcome, value, length};
+    struct answer answer = {
+        .id = connection->question.id, .outcome = outcome, .number = connection->generation};
     answer_encode(&connection->stream.out, &answer);
 }
 
-static void put_number(struct connection *connection, enum outcome outcome, uint32_t number)
+static void put_value(struct connection *connection, const struct store_value *value)
 {
-    uint8_t bytes[4] = {(uint8_t)number, (uint8_t)(number >> 8), (uint8_t)(number >> 16),
-                        (uint8_t)(number >> 24)};
-    put_answer(connection, outcome, bytes, sizeof bytes);
+    struct answer answer = {.id = connection->question.id,
+                            .outcome = OUTCOME_DONE,
+                            .number = connection->generation,
+                            .value = value->bytes,
+                            .length = value->length};
+    answer_encode(&connection->stream.out, &answer);
 }
 
 static void put_over(struct connection *connection)
 {
-    put_number(connection, OUTCOME_OVER, connection->epoch ? connection->epoch->number : 0);
+    struct answer answer = {.id = connection->question.id,
+                            .outcome = OUTCOME_OVER,
+                            .number = connection->epoch ? connection->epoch->number : 0};
+    answer_encode(&connection->stream.out, &answer);
 }
 
 static void answer_get(struct connection *connection, struct store *store)
@@ -121,61 +120,11 @@ static void answer_get(struct connection *connection, struct store *store)
         put_over(connection);
     else if (connection->number == connection->epoch->number &&
              store_get(connection->epoch, connection->question.key, &value))
-        put_answer(connection, OUTCOME_DONE, value.bytes, value.length);
+        put_value(connection, &value);
     else if (!connection->question.wait)
-        put_answer(connection, OUTCOME_ABSENT, NULL, 0);
+        put_answer(connection, OUTCOME_ABSENT);
     else if (!start_waiting(connection))
-        put_answer(connection, OUTCOME_FULL, NULL, 0);
-}
-
-static void put_entry(struct connection *connection, const struct store_value *value)
-{
-    struct wire_writer body = {0};
-    wire_put_u64(&body, value->number);
-    wire_put_blob(&body, value->key, value->key_length);
-    wire_put_blob(&body, value->bytes, value->length);
-    if (body.failed)
-        put_answer(connection, OUTCOME_FULL, NULL, 0);
-    else
-        put_answer(connection, OUTCOME_DONE, body.bytes, (uint32_t)body.length);
-    wire_writer_free(&body);
-}
-
-static void answer_watch(struct connection *connection, struct store *store)
-{
-    const struct question *question = &connection->question;
-    struct store_value value;
-    store->visits++;
-    connection->waiting = false;
-    if (is_over(connection))
-        put_over(connection);
-    else if (connection->number == connection->epoch->number &&
-             store_next(connection->epoch, question->key, question->after, &value))
-        put_entry(connection, &value);
-    else
-        start_waiting(connection);
-}
-
-/* Answers those that watch for a key which was just put: each has seen all before it. */
-static void answer_watching(struct epoch *epoch, const char *key, struct store *store)
-{
-    struct connection *next = epoch->watching, *last = next ? next->previous : NULL, *each = NULL;
-    struct store_value value = {0};
-    store_get_lasting(epoch, key, &value);
-    epoch->watching = NULL;
-    while (each != last) {
-        each = next;
-        next = each->next;
-        if (each->number != epoch->number ||
-            strncmp(key, each->question.key, strlen(each->question.key)) != 0) {
-            link_waiting(&epoch->watching, each);
-            continue;
-        }
-        store->visits++;
-        each->waiting = false;
-        put_entry(each, &value);
-        stream_write(&each->stream);
-    }
+        put_answer(connection, OUTCOME_FULL);
 }
 
 /* The ring is no longer in a map. A write that fails is also an event of the socket, where it is noticed. */
@@ -185,12 +134,17 @@ static void answer_ring(struct connection *first, struct store *store)
     do {
         each = next;
         next = each->next;
-        if (each->question.kind == QUESTION_WATCH)
-            answer_watch(each, store);
-        else
-            answer_get(each, store);
+        answer_get(each, store);
         stream_write(&each->stream);
     } while (each != last);
+}
+
+/* `key` was put; NULL: a newer epoch has begun. */
+static void wake_watchers(const struct epoch *epoch, const char *key)
+{
+    for (const struct watcher *each = epoch->watchers; each; each = each->next)
+        if (!key || (each->number == epoch->number && !strncmp(key, each->prefix, strlen(each->prefix))))
+            platform_event_set(each->event);
 }
 
 static void begin(struct store *store, struct epoch *epoch, uint32_t number)
@@ -201,21 +155,18 @@ static void begin(struct store *store, struct epoch *epoch, uint32_t number)
     if (!store_begin(store, epoch, number))
         return;
     epoch->waiting = (struct map){0}; /* some wait on, for an epoch that is newer still */
-    first = epoch->watching;
-    epoch->watching = NULL;
-    if (first)
-        answer_ring(first, store);
     while ((first = map_next(&waiting, &cursor)))
         answer_ring(first, store);
     map_free(&waiting);
+    wake_watchers(epoch, NULL);
 }
 
 static void answer_enter(struct connection *connection, struct store *store)
 {
     const struct question *question = &connection->question;
-    uint32_t generation = 0;
     leave(connection, store);
-    connection->epoch = store_epoch(store, question->key);
+    connection->epoch = store_epoch(store, question->job);
+    connection->generation = 0;
     connection->number = question->epoch;
     connection->ranked = question->rank != QUESTION_NO_RANK;
     bool full = !connection->epoch;
@@ -226,10 +177,13 @@ static void answer_enter(struct connection *connection, struct store *store)
     if (!full && question->size) {
         begin(store, connection->epoch, question->epoch);
         connection->member =
-            store_join(store, connection->epoch, question->rank, question->size, &generation);
+            store_join(store, connection->epoch, question->rank, question->size, &connection->generation);
         full = !connection->member;
     }
-    put_number(connection, full ? OUTCOME_FULL : OUTCOME_DONE, generation);
+    if (full || !*question->key)
+        put_answer(connection, full ? OUTCOME_FULL : OUTCOME_DONE);
+    else
+        answer_get(connection, store);
 }
 
 /* Answers the connections that wait for the key. Returns false if the store is full. */
@@ -242,7 +196,7 @@ static bool put(struct store *store, struct epoch *epoch, bool lasting, const ch
     if (first)
         answer_ring(first, store);
     if (lasting)
-        answer_watching(epoch, key, store);
+        wake_watchers(epoch, key);
     return true;
 }
 
@@ -257,7 +211,7 @@ static void answer_put(struct connection *connection, struct store *store)
     begin(store, epoch, connection->number);
     bool done = put(store, epoch, !connection->ranked || question->lasting, question->key,
                     &(struct store_value){.bytes = question->value, .length = question->length});
-    put_answer(connection, done ? OUTCOME_DONE : OUTCOME_FULL, NULL, 0);
+    put_answer(connection, done ? OUTCOME_DONE : OUTCOME_FULL);
 }
 
 enum outcome connections_publish(struct store *store, const char *job, uint32_t number, const char *key,
@@ -284,9 +238,6 @@ static void answer(struct connection *connection, struct store *store)
         break;
     case QUESTION_GET:
         answer_get(connection, store);
-        break;
-    case QUESTION_WATCH:
-        answer_watch(connection, store);
         break;
     }
 }

@@ -13,11 +13,12 @@ struct connection {
     struct stream stream;
     struct newcomer newcomer; /* of the server, until `proven` */
     bool proven;
-    bool waiting;                       /* for a key that is not there yet, or a put that it watches for */
+    bool waiting;                       /* for a key that is not there yet */
     int index;                          /* the server's: in its list */
-    struct connection *next, *previous; /* a ring of those that wait for the same key or watch one epoch */
+    struct connection *next, *previous; /* a ring of those that wait for the same key */
     struct epoch *epoch;                /* the newest of the job that it has entered; NULL before */
     uint32_t number;                    /* of the epoch that it has entered */
+    uint32_t generation;                /* of the rank; 0: it has not joined */
     bool ranked, member;                /* as a rank; counted in epoch->members */
     struct handshake handshake;
     struct question question; /* the one waited for */

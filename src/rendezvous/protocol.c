@@ -29,14 +29,14 @@ void question_encode(struct wire_writer *frame, const struct question *question)
     wire_put_u8(frame, (uint8_t)question->kind);
     wire_put_string(frame, question->key);
     if (question->kind == QUESTION_ENTER) {
+        wire_put_string(frame, question->job);
         wire_put_u32(frame, question->epoch);
         wire_put_u32(frame, question->rank);
         wire_put_u32(frame, question->size);
-    } else if (question->kind == QUESTION_PUT) {
+    }
+    if (question->kind == QUESTION_PUT) {
         wire_put_u8(frame, question->lasting);
         wire_put_blob(frame, question->value, question->length);
-    } else if (question->kind == QUESTION_WATCH) {
-        wire_put_u64(frame, question->after);
     } else {
         wire_put_u8(frame, question->wait);
     }
@@ -51,9 +51,11 @@ bool question_decode(struct question *question, const uint8_t *body, size_t leng
     wire_get_string(&reader, question->key, sizeof question->key);
     switch (question->kind) {
     case QUESTION_ENTER:
+        wire_get_string(&reader, question->job, sizeof question->job);
         question->epoch = wire_get_u32(&reader);
         question->rank = wire_get_u32(&reader);
         question->size = wire_get_u32(&reader);
+        question->wait = wire_get_u8(&reader) != 0;
         break;
     case QUESTION_PUT:
         question->lasting = wire_get_u8(&reader) != 0;
@@ -61,9 +63,6 @@ bool question_decode(struct question *question, const uint8_t *body, size_t leng
         break;
     case QUESTION_GET:
         question->wait = wire_get_u8(&reader) != 0;
-        break;
-    case QUESTION_WATCH:
-        question->after = wire_get_u64(&reader);
         break;
     default:
         return false;
@@ -76,6 +75,7 @@ void answer_encode(struct wire_writer *frame, const struct answer *answer)
     size_t start = frame_begin(frame);
     wire_put_u32(frame, answer->id);
     wire_put_u8(frame, (uint8_t)answer->outcome);
+    wire_put_u32(frame, answer->number);
     wire_put_blob(frame, answer->value, answer->length);
     frame_end(frame, start);
 }
@@ -86,6 +86,7 @@ bool answer_decode(struct answer *answer, const uint8_t *body, size_t length)
     *answer = (struct answer){.id = wire_get_u32(&reader)};
     unsigned outcome = wire_get_u8(&reader);
     answer->outcome = (enum outcome)outcome;
+    answer->number = wire_get_u32(&reader);
     answer->value = wire_get_blob(&reader, PROTOCOL_FRAME_LIMIT, &answer->length);
     return wire_done(&reader) && outcome <= OUTCOME_OVER;
 }

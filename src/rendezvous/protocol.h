@@ -9,18 +9,18 @@
 
 #define PROTOCOL_FRAME_LIMIT (RENDEZVOUS_VALUE_LIMIT + RENDEZVOUS_KEY_LIMIT + 64)
 
-enum question_kind { QUESTION_ENTER = 1, QUESTION_PUT, QUESTION_GET, QUESTION_WATCH };
+enum question_kind { QUESTION_ENTER = 1, QUESTION_PUT, QUESTION_GET };
 
 #define QUESTION_NO_RANK UINT32_MAX
 
 struct question {
     uint32_t id; /* the answer carries it */
     enum question_kind kind;
-    char key[RENDEZVOUS_KEY_LIMIT]; /* enter: the job; watch: what keys begin with */
+    char job[RENDEZVOUS_KEY_LIMIT]; /* enter */
     uint32_t epoch, rank, size;     /* enter: see rendezvous_enter */
-    bool wait;                      /* get: answer once the key is there */
+    char key[RENDEZVOUS_KEY_LIMIT]; /* put, get; enter: a key to get as well, or "" */
+    bool wait;                      /* enter, get: answer once the key is there */
     bool lasting;                   /* put: until a newer epoch begins, though the ranks leave */
-    uint64_t after;                 /* watch: answer with the first lasting key of a higher number */
     const uint8_t *value;           /* put; into the frame */
     uint32_t length;
 };
@@ -30,8 +30,8 @@ enum outcome { OUTCOME_DONE, OUTCOME_ABSENT, OUTCOME_FULL, OUTCOME_OVER };
 struct answer {
     uint32_t id;
     enum outcome outcome;
-    const uint8_t *value; /* enter: the generation; get: the value; watch: the number (u64) of the put, key
-                             and value; over: the newest epoch; into the frame */
+    uint32_t number;      /* over: the newest epoch; otherwise the generation of the rank */
+    const uint8_t *value; /* of the key; into the frame */
     uint32_t length;
 };
 

@@ -29,7 +29,7 @@ struct hvd_rendezvous {
     pthread_t thread;
     bool forked; /* this is a child's copy: no thread, no descriptors */
     struct atfork_handler watch;
-    pthread_mutex_t lock; /* of what follows: held by the thread, unless it waits, and to publish */
+    pthread_mutex_t lock; /* of what follows: held by the thread, unless it waits, and by server_lock */
     struct store store;
     atomic_size_t entries, visits; /* of it, for rendezvous_entries and rendezvous_visits */
     struct connection **connections;
@@ -287,43 +287,20 @@ hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rende
     return status_ok(status);
 }
 
-hvd_code rendezvous_connect_to(const hvd_rendezvous *server, int64_t deadline,
-                               struct rendezvous_client **client, hvd_status *status)
+struct store *server_lock(hvd_rendezvous *server, hvd_status *status)
 {
-    char host[SOCKET_TEXT], address[SOCKET_TEXT + 16];
-    if (!socket_local_address(server->admission.listeners[0].fd, host))
-        return status_set_errno(status, errno, "the address of the rendezvous can't be found");
-    snprintf(address, sizeof address, "[%s]:%d", host, server->port);
-    return rendezvous_connect(address, server->secret, false, deadline, NULL, client, status);
+    if (server->forked) {
+        status_set(status, HVD_INVALID_ARGUMENT, "a forked child does not serve the rendezvous");
+        return NULL;
+    }
+    pthread_mutex_lock(&server->lock);
+    return &server->store;
 }
 
-hvd_code server_publish(hvd_rendezvous *server, const char *job, uint32_t epoch, const char *key,
-                        const void *value, size_t length, hvd_status *status)
+void server_unlock(hvd_rendezvous *server)
 {
-    enum outcome outcome;
-    uint32_t newest;
-    struct store_value stored = {.bytes = value, .length = (uint32_t)length};
-    if (strlen(key) >= RENDEZVOUS_KEY_LIMIT || strlen(job) >= RENDEZVOUS_KEY_LIMIT)
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "'%.64s...' is longer than the %d bytes that the rendezvous takes",
-                          strlen(key) >= RENDEZVOUS_KEY_LIMIT ? key : job, RENDEZVOUS_KEY_LIMIT - 1);
-    if (length > RENDEZVOUS_VALUE_LIMIT)
-        return status_set(status, HVD_INVALID_ARGUMENT, "the value of '%s' is longer than %d bytes", key,
-                          RENDEZVOUS_VALUE_LIMIT);
-    if (server->forked)
-        return status_set(status, HVD_INVALID_ARGUMENT, "a forked child does not serve the rendezvous");
-    pthread_mutex_lock(&server->lock);
-    outcome = connections_publish(&server->store, job, epoch, key, &stored, &newest);
     atomic_store(&server->entries, server->store.entries);
     pthread_mutex_unlock(&server->lock);
-    if (outcome == OUTCOME_OVER)
-        return status_set(status, HVD_REFUSED,
-                          "this process assigns ranks in epoch %u of the job, but epoch %u has begun at the "
-                          "rendezvous at port %d",
-                          epoch, newest, server->port);
-    return outcome == OUTCOME_DONE
-               ? HVD_OK
-               : status_set(status, HVD_OUT_OF_MEMORY, "the rendezvous at port %d is full", server->port);
 }
 
 size_t rendezvous_entries(const hvd_rendezvous *rendezvous)

@@ -3,16 +3,13 @@
 #ifndef HVD_RENDEZVOUS_SERVER_H
 #define HVD_RENDEZVOUS_SERVER_H
 
-#include "rendezvous/client.h"
+#include "horovod.h"
+#include "rendezvous/store.h"
 
-/* As rendezvous_connect, to a server of this process. */
-hvd_code rendezvous_connect_to(const hvd_rendezvous *server, int64_t deadline,
-                               struct rendezvous_client **client, hvd_status *status);
-
-/* Puts a key of the starter into the epoch of the job, without a connection; the epoch begins if it is newer
- * than the last one. HVD_REFUSED: a newer one has begun. HVD_OUT_OF_MEMORY: the store is full. Any thread. */
-hvd_code server_publish(hvd_rendezvous *server, const char *job, uint32_t epoch, const char *key,
-                        const void *value, size_t length, hvd_status *status);
+/* Returns the server's store, which its thread does not use until server_unlock. NULL: this is a child of
+ * fork(), in which nothing serves; then there is nothing to unlock. Any thread. */
+struct store *server_lock(hvd_rendezvous *server, hvd_status *status);
+void server_unlock(hvd_rendezvous *server);
 
 /* How many entries the server holds: keys, and ranks that have joined. Any thread. */
 size_t rendezvous_entries(const hvd_rendezvous *rendezvous);

@@ -10,18 +10,26 @@
 #define STORE_ENTRY_LIMIT ((size_t)1 << 20)
 #define STORE_BYTES_LIMIT ((size_t)256 << 20)
 
+/* Waits for lasting keys of one epoch of a job that begin with a prefix. Belongs to its creator. */
+struct watcher {
+    uint32_t number; /* of the epoch */
+    const char *prefix;
+    int event; /* set when there may be such a key, or a newer epoch has begun */
+    struct watcher *next;
+};
+
 /* The newest epoch of a job. Once all its ranks have joined and left, values and joins are dropped; when a
  * newer one starts, the table is dropped as well. */
 struct epoch {
     uint32_t number;
-    uint32_t size, members;      /* ranks; connections of ranks that have joined */
-    uint32_t first;              /* generation of the rank that joins first */
-    uint32_t next;               /* one above the highest generation of all epochs */
-    struct map table;            /* the starter's keys, and the lasting ones of ranks: what can be watched */
-    struct map values;           /* those of the ranks */
-    struct map joins;            /* by rank: how often it has joined */
-    struct map waiting;          /* by key: the first connection of those that wait for it */
-    struct connection *watching; /* the first of those that wait for any key with a prefix */
+    uint32_t size, members; /* ranks; connections of ranks that have joined */
+    uint32_t first;         /* generation of the rank that joins first */
+    uint32_t next;          /* one above the highest generation of all epochs */
+    struct map table;       /* the starter's keys, and the lasting ones of ranks: what can be watched */
+    struct map values;      /* those of the ranks */
+    struct map joins;       /* by rank: how often it has joined */
+    struct map waiting;     /* by key: the first connection of those that wait for it */
+    struct watcher *watchers;
     char job[RENDEZVOUS_KEY_LIMIT];
 };
 

@@ -395,7 +395,7 @@ static void begin_next(const struct member *member)
     struct rendezvous_client *client;
     CHECK_OK(rendezvous_connect(member->address, "test secret", false, clock_after(SECONDS), NULL, &client,
                                 &check_status));
-    CHECK_OK(rendezvous_enter(client, "group", 1, -1, 0, NULL, &check_status));
+    CHECK_OK(rendezvous_enter(client, &(struct rendezvous_place){"group", 1, -1, 0}, NULL, &check_status));
     CHECK_OK(rendezvous_put(client, "key", "", 0, &check_status));
     rendezvous_close(client);
 }

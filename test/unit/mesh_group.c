@@ -36,8 +36,10 @@ hvd_code meet(struct mesh_config *config, hvd_status *status)
     hvd_code code = rendezvous_connect(settings->rendezvous, settings->secret, settings->encryption,
                                        config->deadline, NULL, &config->rendezvous, status);
     if (!code)
-        code = rendezvous_enter(config->rendezvous, settings->job, 0, (int)settings->rank,
-                                (int)settings->size, &config->generation, status);
+        code = rendezvous_enter(
+            config->rendezvous,
+            &(struct rendezvous_place){settings->job, 0, (int)settings->rank, (int)settings->size},
+            &config->generation, status);
     if (!code)
         rendezvous_scope(config->rendezvous, config->generation, 0);
     return code;

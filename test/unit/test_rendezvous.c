@@ -55,15 +55,22 @@ const struct test_hooks test_hooks = {.before_all = open_place, .after_all = clo
 static uint32_t enter(struct rendezvous_client *client, const char *job, uint32_t epoch, int rank, int size)
 {
     uint32_t generation = 77;
-    ASSERT_OK(rendezvous_enter(client, job, epoch, rank, size, &generation, &check_status));
+    ASSERT_OK(rendezvous_enter(client, &(struct rendezvous_place){job, epoch, rank, size}, &generation,
+                               &check_status));
     return generation;
+}
+
+static struct rendezvous_client *connect_for(const struct place *place, double seconds)
+{
+    struct rendezvous_client *client = NULL;
+    ASSERT_OK(rendezvous_connect(place->address, SECRET, false, clock_after(seconds), NULL, &client,
+                                 &check_status));
+    return client;
 }
 
 static struct rendezvous_client *connect_to(const struct place *place)
 {
-    struct rendezvous_client *client = NULL;
-    ASSERT_OK(rendezvous_connect(place->address, SECRET, false, clock_after(DEADLINE), NULL, &client,
-                                 &check_status));
+    struct rendezvous_client *client = connect_for(place, DEADLINE);
     enter(client, "job", 0, -1, 0);
     return client;
 }
@@ -137,8 +144,7 @@ static void *wait_for_key(void *argument)
                                       &client, &status);
     if (waiter->code)
         return NULL;
-    uint32_t unused;
-    waiter->code = rendezvous_enter(client, waiter->job, 0, 1, 0, &unused, &status);
+    waiter->code = rendezvous_enter(client, &(struct rendezvous_place){waiter->job, 0, 1, 0}, NULL, &status);
     if (!waiter->code)
         waiter->code = rendezvous_get(client, "late", clock_after(DEADLINE), &got, &waiter->status);
     if (!waiter->code)
@@ -270,9 +276,8 @@ TEST(test_newer_epoch_drops_older_keys)
     struct wire_writer got = {0};
     ASSERT_FAILS(rendezvous_put(old, "late", "x", 1, &check_status), HVD_REFUSED, words);
     ASSERT_FAILS(rendezvous_get(old, "mesh", clock_after(DEADLINE), &got, &check_status), HVD_REFUSED, words);
-    uint32_t unused;
-    ASSERT_FAILS(rendezvous_enter(old, "a", 6, 0, 2, &unused, &check_status), HVD_REFUSED,
-                 "rank 0 is in epoch 6 of the job, but epoch 7");
+    ASSERT_FAILS(rendezvous_enter(old, &(struct rendezvous_place){"a", 6, 0, 2}, NULL, &check_status),
+                 HVD_REFUSED, "rank 0 is in epoch 6 of the job, but epoch 7");
     ASSERT_FAILS(rendezvous_put(starter, "table", "x", 1, &check_status), HVD_REFUSED, "this process is in");
     pthread_join(waiter.thread, NULL); /* it was waiting, or came later: refused either way */
     assert_int_equal(waiter.code, HVD_REFUSED);
@@ -315,6 +320,14 @@ TEST(test_last_rank_drops_keys)
     hvd_rendezvous_stop(place.server);
 }
 
+/* As a process does that does not know its rank. */
+static hvd_code look_up(struct rendezvous_client *client, uint32_t epoch, const char *slot,
+                        struct assignment *found, hvd_status *status)
+{
+    return assignments_enter(client, &(struct rendezvous_place){"job", epoch, -1, 0}, slot, true, NULL, found,
+                             status);
+}
+
 TEST(test_placement_table)
 {
     struct place place;
@@ -326,28 +339,108 @@ TEST(test_placement_table)
     const hvd_assignment bad[] = {{"", 0, NULL},   {NULL, 0, NULL},  {"a", 1, NULL},
                                   {"a", -2, NULL}, {"a", 0, longer}, {longer, 0, NULL}};
     open_own(&place);
-    struct rendezvous_client *client = connect_to(&place);
+    struct rendezvous_client *client = connect_to(&place), *impatient = connect_for(&place, 0.05);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ASSERT_FAILS(hvd_rendezvous_assign(place.server, "job", 0, &bad[i], 1, &check_status),
                      HVD_INVALID_ARGUMENT,
                      bad[i].slot == longer ? "longer than" : "is no assignment in an epoch");
     ASSERT_FAILS(hvd_rendezvous_assign(place.server, "job", -1, good, 3, &check_status), HVD_INVALID_ARGUMENT,
                  "epoch -1");
-    ASSERT_FAILS(assignments_look_up(client, "a", clock_now(), &found, &check_status), HVD_TIMED_OUT,
+    ASSERT_FAILS(look_up(impatient, 0, "a", &found, &check_status), HVD_TIMED_OUT,
                  "slot 'a' has not got a place in this epoch");
     ASSERT_OK(hvd_rendezvous_assign(place.server, "job", 1, good, 3, &check_status));
     ASSERT_FAILS(hvd_rendezvous_assign(place.server, "job", 0, good, 3, &check_status), HVD_REFUSED,
                  "epoch 0 of the job, but epoch 1 has begun");
-    ASSERT_FAILS(assignments_look_up(client, "a", clock_after(DEADLINE), &found, &check_status), HVD_REFUSED,
+    ASSERT_FAILS(look_up(client, 0, "a", &found, &check_status), HVD_REFUSED,
                  "epoch 0 of the job, but epoch 1 has begun");
-    enter(client, "job", 1, -1, 0);
-    ASSERT_OK(assignments_look_up(client, "a", clock_after(DEADLINE), &found, &check_status));
+    ASSERT_OK(look_up(client, 1, "a", &found, &check_status));
     assert_true(found.rank == 1 && found.size == 2 && strcmp(found.host, "host of a") == 0);
-    ASSERT_OK(assignments_look_up(client, "b", clock_after(DEADLINE), &found, &check_status));
+    ASSERT_OK(look_up(client, 1, "b", &found, &check_status));
     assert_true(found.rank == 0 && found.size == 2 && !*found.host);
-    ASSERT_FAILS(assignments_look_up(client, "c", clock_after(DEADLINE), &found, &check_status), HVD_REFUSED,
+    ASSERT_FAILS(look_up(client, 1, "c", &found, &check_status), HVD_REFUSED,
                  "slot 'c' has no place among the 2 ranks of this epoch");
+    ASSERT_FAILS(look_up(client, 1, longer, &found, &check_status), HVD_INVALID_ARGUMENT,
+                 "longer than the 255 bytes");
+    ASSERT_OK(hvd_rendezvous_put(place.server, "job", 1, "slot/d", "", 0, &check_status));
+    ASSERT_FAILS(look_up(client, 1, "d", &found, &check_status), HVD_REFUSED,
+                 "the place of slot 'd' is malformed");
+    rendezvous_close(impatient);
     rendezvous_close(client);
+    hvd_rendezvous_stop(place.server);
+}
+
+/* A launched process knows its rank: it joins whether or not its slot has an assignment, and waits for none.
+ */
+TEST(test_a_rank_joins_and_finds_its_slot)
+{
+    struct place place;
+    struct assignment found;
+    uint32_t generation;
+    const hvd_assignment assignments[] = {{"a", 0, "host of a"}, {"b", -1, NULL}};
+    const struct rendezvous_place own = {"job", 2, 0, 1}, late = {"job", 1, 0, 1};
+    open_own(&place);
+    struct rendezvous_client *client = connect_to(&place);
+    ASSERT_OK(assignments_enter(client, &own, "a", false, &generation, &found, &check_status));
+    assert_int_equal(generation, 0);
+    assert_int_equal(found.rank, -1);
+    wait_for_entries(&place, 1); /* the join */
+    ASSERT_OK(hvd_rendezvous_assign(place.server, "job", 2, assignments, 2, &check_status));
+    size_t visits = rendezvous_visits(place.server);
+    ASSERT_OK(assignments_enter(client, &own, "a", false, &generation, &found, &check_status));
+    assert_int_equal(generation, 1);
+    assert_true(found.rank == 0 && found.size == 1 && strcmp(found.host, "host of a") == 0);
+    assert_true(rendezvous_visits(place.server) <= visits + 2); /* the server was woken once */
+    ASSERT_OK(assignments_enter(client, &own, "no such slot", false, &generation, &found, &check_status));
+    assert_int_equal(found.rank, -1);
+    ASSERT_FAILS(assignments_enter(client, &own, "b", false, &generation, &found, &check_status), HVD_REFUSED,
+                 "slot 'b' has no place among the 1 ranks");
+    ASSERT_FAILS(assignments_enter(client, &late, "a", false, &generation, &found, &check_status),
+                 HVD_REFUSED, "rank 0 is in epoch 1 of the job, but epoch 2 has begun");
+    rendezvous_close(client);
+    hvd_rendezvous_stop(place.server);
+}
+
+struct looker {
+    const struct place *place;
+    uint32_t epoch;
+    pthread_t thread;
+    hvd_code code;
+    hvd_status status;
+    struct assignment found;
+};
+
+static void *look_for_slot(void *argument)
+{
+    struct looker *looker = argument;
+    struct rendezvous_client *client;
+    looker->code = rendezvous_connect(looker->place->address, SECRET, false, clock_after(DEADLINE), NULL,
+                                      &client, &looker->status);
+    if (looker->code)
+        return NULL;
+    const struct rendezvous_place nobody = {"job", looker->epoch, -1, 0};
+    looker->code = assignments_enter(client, &nobody, "a", true, NULL, &looker->found, &looker->status);
+    rendezvous_close(client);
+    return NULL;
+}
+
+TEST(test_a_process_waits_for_its_assignment)
+{
+    struct place place;
+    const hvd_assignment assignment = {"a", 0, NULL};
+    struct looker lookers[2];
+    open_own(&place);
+    for (int i = 0; i < 2; i++) {
+        lookers[i] = (struct looker){.place = &place, .epoch = (uint32_t)i, .code = HVD_SYSTEM};
+        assert_int_equal(pthread_create(&lookers[i].thread, NULL, look_for_slot, &lookers[i]), 0);
+    }
+    usleep(50000); /* mostly both wait by now; the test holds either way */
+    ASSERT_OK(hvd_rendezvous_assign(place.server, "job", 1, &assignment, 1, &check_status));
+    for (int i = 0; i < 2; i++)
+        pthread_join(lookers[i].thread, NULL);
+    assert_int_equal(lookers[0].code, HVD_REFUSED);
+    assert_non_null(strstr(lookers[0].status.text, "in epoch 0 of the job, but epoch 1 has begun"));
+    assert_int_equal(lookers[1].code, HVD_OK);
+    assert_true(lookers[1].found.rank == 0 && lookers[1].found.size == 1);
     hvd_rendezvous_stop(place.server);
 }
 
@@ -561,7 +654,7 @@ TEST(test_replay_is_turned_away)
     const struct target target = target_of(*state);
     struct wire_writer questions = {0};
     const struct question
-        enter_job = {.id = 1, .kind = QUESTION_ENTER, .key = "job", .rank = QUESTION_NO_RANK},
+        enter_job = {.id = 1, .kind = QUESTION_ENTER, .job = "job", .rank = QUESTION_NO_RANK},
         put_key = {.id = 2, .kind = QUESTION_PUT, .key = "replayed", .value = (uint8_t *)"x", .length = 1};
     question_encode(&questions, &enter_job);
     question_encode(&questions, &put_key);
@@ -709,7 +802,6 @@ TEST(test_interrupted_question_is_completed)
 {
     struct slow slow = {.until_entered = true};
     struct store_value value;
-    uint32_t generation;
     pthread_t thread;
     int port = 0, little = 4096, interrupted = 0;
     struct interrupt interrupt = {as_set, &interrupted};
@@ -721,7 +813,7 @@ TEST(test_interrupted_question_is_completed)
     assert_int_equal(pthread_create(&thread, NULL, serve, &slow), 0);
     ASSERT_OK(rendezvous_connect(address, SECRET, false, clock_after(DEADLINE), &interrupt, &client,
                                  &check_status));
-    ASSERT_OK(rendezvous_enter(client, "job", 0, 0, 1, &generation, &check_status));
+    ASSERT_OK(rendezvous_enter(client, &(struct rendezvous_place){"job", 0, 0, 1}, NULL, &check_status));
     pthread_join(thread, NULL);
     shorten_send_buffer(port);
     interrupted = 1;
@@ -827,7 +919,7 @@ TEST(test_a_watch_returns_each_put_in_its_order)
     ASSERT_OK(hvd_rendezvous_put(place.server, "job", 3, "fault/7", "x", 1, &check_status));
     ASSERT_OK(hvd_watch_open(place.server, "job", 3, "fault/", &watch, &check_status));
     check_next(watch, "fault/7", "x"); /* put before */
-    ASSERT_FAILS(hvd_watch_next(watch, 0, &entry, &check_status), HVD_TIMED_OUT, "did not answer in time");
+    ASSERT_FAILS(hvd_watch_next(watch, 0, &entry, &check_status), HVD_TIMED_OUT, "'fault/' was put in time");
     put(rank, "fault/8", "a rank's own key"); /* in its scope, and gone with it */
     ASSERT_OK(hvd_rendezvous_put(place.server, "job", 3, "other", "x", 1, &check_status));
     ASSERT_OK(rendezvous_publish(rank, "fault/9", "y", 1, clock_after(DEADLINE), &check_status));
@@ -864,11 +956,36 @@ TEST(test_a_newer_epoch_ends_a_watch)
     assert_int_equal(hvd_watch_next(old, 0, &entry, &status), HVD_TIMED_OUT);
     ASSERT_OK(hvd_rendezvous_put(place.server, "job", 2, "second", "y", 1, &check_status));
     ASSERT_FAILS(hvd_watch_next(old, DEADLINE, &entry, &check_status), HVD_REFUSED,
-                 "is in epoch 1 of the job, but epoch 2 has begun");
+                 "watches epoch 1 of the job, but epoch 2 has begun");
     check_next(newer, "second", "y"); /* it had waited for its epoch to begin */
     ASSERT_FAILS(hvd_rendezvous_put(place.server, "job", 1, "late", "x", 1, &check_status), HVD_REFUSED,
                  "epoch 2");
     hvd_watch_close(old);
     hvd_watch_close(newer);
+    hvd_rendezvous_stop(place.server);
+}
+
+/* In the child nothing serves, and its descriptor is closed; the parent's watch is undisturbed. */
+TEST(test_a_child_has_no_watch)
+{
+    struct place place;
+    hvd_watch *watch;
+    hvd_entry entry = {.struct_size = sizeof entry};
+    hvd_status status;
+    int result;
+    open_own(&place);
+    ASSERT_OK(hvd_watch_open(place.server, "job", 0, "", &watch, &check_status));
+    pid_t child = fork();
+    if (child == 0) {
+        bool refused = hvd_watch_next(watch, DEADLINE, &entry, &status) == HVD_INVALID_ARGUMENT &&
+                       hvd_watch_descriptor(watch) < 0;
+        hvd_watch_close(watch);
+        _exit(refused ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_int_equal(result, 0);
+    ASSERT_OK(hvd_rendezvous_put(place.server, "job", 0, "key", "x", 1, &check_status));
+    check_next(watch, "key", "x");
+    hvd_watch_close(watch);
     hvd_rendezvous_stop(place.server);
 }
