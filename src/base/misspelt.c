@@ -21,22 +21,16 @@ static const char *const others[] = {
 #undef VARIABLE
 };
 
-/* Families whose members are many, or those of the tests. */
+/* Families with many members, and those of the tests. */
 static const char *const families[] = {"HOROVOD_TEST_", "HOROVOD_WITH_", "HOROVOD_WITHOUT_"};
-
-static int smallest(int a, int b, int c)
-{
-    int least = a < b ? a : b;
-    return least < c ? least : c;
-}
 
 static bool same(char a, char b)
 {
     return toupper((unsigned char)a) == toupper((unsigned char)b);
 }
 
-/* By rows of the usual table: rows[0][j] is the distance of the first i letters of `from` to the first j of
- * `to`, rows[1] and rows[2] are those of i - 1 and i - 2. */
+/* Keeps three rows of the usual table: rows[0][j] is the distance between the first i letters of `from` and
+ * the first j of `to`; rows[1] and rows[2] are those of i - 1 and i - 2. */
 int misspelt_distance(const char *from, const char *to)
 {
     int rows[3][MISSPELT_FAR];
@@ -50,11 +44,15 @@ int misspelt_distance(const char *from, const char *to)
         memcpy(rows[1], rows[0], sizeof rows[1]);
         rows[0][0] = i;
         for (int j = 1; j <= width; j++) {
-            int replaced = rows[1][j - 1] + !same(from[i - 1], to[j - 1]);
-            rows[0][j] = smallest(rows[1][j] + 1, rows[0][j - 1] + 1, replaced);
+            int least = rows[1][j - 1] + !same(from[i - 1], to[j - 1]); /* equal or replaced */
+            if (rows[1][j] + 1 < least)
+                least = rows[1][j] + 1; /* removed */
+            if (rows[0][j - 1] + 1 < least)
+                least = rows[0][j - 1] + 1; /* inserted */
             if (i > 1 && j > 1 && same(from[i - 1], to[j - 2]) && same(from[i - 2], to[j - 1]) &&
-                rows[2][j - 2] + 1 < rows[0][j])
-                rows[0][j] = rows[2][j - 2] + 1;
+                rows[2][j - 2] + 1 < least)
+                least = rows[2][j - 2] + 1; /* swapped */
+            rows[0][j] = least;
         }
     }
     return rows[0][width];
@@ -66,26 +64,22 @@ struct search {
     bool known;
 };
 
-/* HOROVOD_EPOCHS is not HOROVOD_EPOCH. */
-static bool is_plural(const char *name, const char *of)
-{
-    size_t length = strlen(of);
-    return strncmp(name, of, length) == 0 && strcmp(name + length, "S") == 0;
-}
-
 /* `name`: a spelling that stands for `right`. */
 static void consider(struct search *search, const char *name, const char *right)
 {
     int edits = misspelt_distance(search->name, name);
-    bool other = is_plural(search->name, right) && strlen(right) < SHORT_NAME;
+    size_t length = strlen(right);
+    /* The plural of a short name is not a misspelling: HOROVOD_EPOCHS may be another program's. */
+    bool plural = length < SHORT_NAME && strncmp(search->name, right, length) == 0 &&
+                  strcmp(search->name + length, "S") == 0;
     search->known = search->known || strcmp(search->name, right) == 0;
-    if (edits < search->least && !other) {
+    if (edits < search->least && !plural) {
         search->least = edits;
         search->right = right;
     }
 }
 
-/* "cycle-time-ms" and cycle_time_ms: HOROVOD_cycle_time_ms. */
+/* Compares with HOROVOD_cycle_time_ms for the words "cycle-time-ms" or "cycle_time_ms". */
 static void consider_words(struct search *search, const char *words, const char *right)
 {
     char name[NAME_LIMIT + sizeof PREFIX] = PREFIX;
@@ -97,7 +91,7 @@ static void consider_words(struct search *search, const char *words, const char 
     consider(search, name, right);
 }
 
-/* A mistake may also be in the prefix: it is compared with beginnings of several lengths. */
+/* The mistake may be in the prefix, so beginnings of several lengths are compared with it. */
 static bool may_be_ours(const char *name)
 {
     char begin[sizeof PREFIX + 2];
@@ -113,16 +107,12 @@ static bool may_be_ours(const char *name)
     return ours;
 }
 
-static int edits_allowed(const char *name)
-{
-    size_t length = strlen(name);
-    return length < SHORT_NAME ? 1 : length < LONG_NAME ? 2 : 3;
-}
-
-/* The right name, or NULL where this is one, or is like none. */
+/* Returns the right name, or NULL if this is one or is like none. */
 static const char *right_name(const char *name)
 {
-    struct search search = {.name = name, .least = edits_allowed(name) + 1};
+    size_t length = strlen(name);
+    int allowed = length < SHORT_NAME ? 1 : length < LONG_NAME ? 2 : 3;
+    struct search search = {.name = name, .least = allowed + 1};
     for (int i = 0; i < setting_count; i++) {
         const struct setting *setting = &setting_table[i];
         consider(&search, setting->environment, setting->environment);

@@ -45,27 +45,21 @@ ssize_t platform_memory_read(pid_t process, void *to, uint64_t address, size_t l
     return process_vm_readv(process, &here, 1, &there, 1, 0);
 }
 
-/* More than the machine has would not fail: the kernel would end this process. */
-static bool machine_has(size_t bytes)
-{
-    return bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)sysconf(_SC_PHYS_PAGES);
-}
-
 int platform_memory_create(size_t bytes, bool reserved)
 {
-    if (!machine_has(bytes)) {
+    /* To allocate more than the machine has would not fail: the kernel would end this process. */
+    if (bytes / (size_t)sysconf(_SC_PAGESIZE) >= (size_t)sysconf(_SC_PHYS_PAGES)) {
         errno = ENOMEM;
         return -1;
     }
     int fd = memfd_create("horovod", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -1;
-    /* Up to Linux 6.8 each signal made fallocate begin anew, which beside the timer of a profiler had no end.
-     */
+    /* Up to Linux 6.8 each signal restarts fallocate, which then never ends under the timer of a profiler. */
     struct held_signals held = signals_hold();
     int error = !reserved && ftruncate(fd, (off_t)bytes) ? errno : 0;
     if (reserved) {
-        /* Not ftruncate: the pages come now, or not at all. */
+        /* Unlike ftruncate this allocates the pages, or fails. */
         do
             error = posix_fallocate(fd, 0, (off_t)bytes);
         while (error == EINTR);
@@ -100,17 +94,13 @@ bool platform_memory_return(void *memory, size_t bytes)
     return from >= to || madvise((void *)from, to - from, MADV_REMOVE) == 0;
 }
 
-/* Without the seals a peer could cut the file, and touching the lost pages would kill this process. */
-static bool size_is_final(int fd, size_t bytes)
+void *platform_memory_map(int fd, size_t bytes)
 {
     struct stat info;
     int seals = fcntl(fd, F_GET_SEALS);
-    return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &info) == 0 && (size_t)info.st_size == bytes;
-}
-
-void *platform_memory_map(int fd, size_t bytes)
-{
-    if (!size_is_final(fd, bytes)) {
+    /* Without the seal a peer could shorten the file, and an access to the lost pages would end this process.
+     */
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info) || (size_t)info.st_size != bytes) {
         errno = EINVAL;
         return NULL;
     }
@@ -140,13 +130,13 @@ void platform_memory_inherit(void *memory, size_t bytes)
 void platform_memory_keep_writes(void *memory, size_t bytes, int fd)
 {
     if (mmap(memory, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED)
-        munmap(memory, bytes); /* rather a fault here than changes in the parent */
+        munmap(memory, bytes); /* a fault in the child is better than changes in the parent */
 }
 
 void platform_memory_prefer_large_pages(void *memory, size_t bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t from = (uintptr_t)memory / page * page; /* pages as a whole: else a mapping is cut into three */
+    uintptr_t from = (uintptr_t)memory / page * page; /* otherwise the mapping would be cut into three */
     madvise((void *)from, (uintptr_t)memory + bytes - from, MADV_HUGEPAGE);
 }
 
@@ -156,7 +146,7 @@ static char *map_pages(size_t bytes)
     return pages == MAP_FAILED ? NULL : pages;
 }
 
-/* Mappings follow one another, so one behind another that is aligned mostly is, too. */
+/* Mappings follow one another, so a mapping after an aligned one is usually aligned as well. */
 void *platform_pages_take(size_t bytes, size_t alignment)
 {
     char *pages = map_pages(bytes);
@@ -207,7 +197,7 @@ void platform_event_clear(int fd)
 static socklen_t abstract_address(const char *name, struct sockaddr_un *address)
 {
     size_t length = strnlen(name, sizeof address->sun_path - 1);
-    /* A name that starts with a NUL is abstract: in no file system, and without a NUL at its end. */
+    /* A name that starts with a NUL is abstract: it is in no file system, and has no NUL at its end. */
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     memcpy(address->sun_path + 1, name, length);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
@@ -313,10 +303,10 @@ void platform_host_identity(char *text, size_t capacity)
             boot[0] = '\0';
         fclose(file);
     }
-    if (!boot[0]) /* no /proc: names of hosts are what remains */
+    if (!boot[0]) /* without /proc only the name of the host is left */
         gethostname(boot, sizeof boot - 1);
     boot[strcspn(boot, "\n")] = '\0';
-    /* Abstract names are those of a network namespace: containers of one host may have one or several. */
+    /* Abstract names belong to a network namespace, and containers of one host may have one each. */
     stat("/proc/self/ns/net", &network);
     snprintf(text, capacity, "%s/%llu", boot, (unsigned long long)network.st_ino);
 }

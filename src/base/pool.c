@@ -14,7 +14,8 @@
 #define FINE_LIMIT  ((size_t)256)
 #define ROUGH_GRAIN ((size_t)64) /* and above */
 
-/* Larger blocks are malloc's. AddressSanitizer sees the ends of malloc's blocks only, so there all are. */
+/* Larger blocks are malloc's. AddressSanitizer checks the bounds of malloc's blocks only, so under it all of
+ * them are malloc's. */
 #ifdef __SANITIZE_ADDRESS__
 #define LARGEST ((size_t)0)
 #else
@@ -30,10 +31,10 @@ struct free_block {
 
 struct pool_chunk {
     struct pool_chunk *previous, *next; /* in the pool's list of those with room, or of spares (next) */
-    struct free_block *given;           /* used before */
-    size_t used;                        /* blocks in use */
-    size_t fresh;                       /* where what was never used begins */
-    size_t bytes;                       /* of a block */
+    struct free_block *freed;           /* blocks that were used before */
+    size_t used;                        /* number of blocks in use */
+    size_t fresh;                       /* offset of the first byte that was never used */
+    size_t bytes;                       /* size of a block */
     max_align_t blocks[];
 };
 
@@ -42,13 +43,7 @@ void pool_init(struct pool *pool, size_t chunk_bytes, size_t kept_bytes)
     *pool = (struct pool){.chunk_bytes = chunk_bytes, .kept_bytes = kept_bytes};
 }
 
-static size_t round_up(size_t bytes)
-{
-    size_t grain = bytes > FINE_LIMIT ? ROUGH_GRAIN : FINE_GRAIN;
-    return bytes ? (bytes + grain - 1) / grain * grain : grain;
-}
-
-/* Of a rounded size. */
+/* `bytes`: a rounded size. */
 static struct pool_chunk **list_of(struct pool *pool, size_t bytes)
 {
     if (bytes <= FINE_LIMIT)
@@ -75,10 +70,10 @@ static void close_chunk(struct pool *pool, struct pool_chunk *chunk)
 
 static bool is_full(const struct pool *pool, const struct pool_chunk *chunk)
 {
-    return !chunk->given && chunk->fresh + chunk->bytes > pool->chunk_bytes;
+    return !chunk->freed && chunk->fresh + chunk->bytes > pool->chunk_bytes;
 }
 
-static struct pool_chunk *take_spare(struct pool *pool)
+static struct pool_chunk *pop_spare(struct pool *pool)
 {
     struct pool_chunk *chunk = pool->spare;
     if (chunk) {
@@ -90,7 +85,7 @@ static struct pool_chunk *take_spare(struct pool *pool)
 
 static struct pool_chunk *add_chunk(struct pool *pool, size_t bytes)
 {
-    struct pool_chunk *chunk = take_spare(pool);
+    struct pool_chunk *chunk = pop_spare(pool);
     if (!chunk && !(chunk = platform_pages_take(pool->chunk_bytes, pool->chunk_bytes)))
         return NULL;
     *chunk = (struct pool_chunk){.fresh = offsetof(struct pool_chunk, blocks), .bytes = bytes};
@@ -102,13 +97,14 @@ void *pool_take(struct pool *pool, size_t bytes)
 {
     if (bytes > LARGEST)
         return malloc(bytes);
-    bytes = round_up(bytes);
+    size_t grain = bytes > FINE_LIMIT ? ROUGH_GRAIN : FINE_GRAIN;
+    bytes = bytes ? (bytes + grain - 1) / grain * grain : grain;
     struct pool_chunk *chunk = *list_of(pool, bytes);
     if (!chunk && !(chunk = add_chunk(pool, bytes)))
         return NULL;
-    void *block = chunk->given;
+    void *block = chunk->freed;
     if (block) {
-        chunk->given = chunk->given->next;
+        chunk->freed = chunk->freed->next;
     } else {
         block = (char *)chunk + chunk->fresh;
         chunk->fresh += bytes;
@@ -126,7 +122,7 @@ static void drop_chunk(struct pool *pool, struct pool_chunk *chunk)
         platform_pages_give(chunk, pool->chunk_bytes);
         return;
     }
-    /* Only what was ever used takes memory, and of that the first part stays. */
+    /* Only pages that were used take memory; the first ones stay. */
     if (chunk->fresh > pool->kept_bytes)
         platform_pages_drop((char *)chunk + pool->kept_bytes, chunk->fresh - pool->kept_bytes);
     chunk->next = pool->spare;
@@ -142,25 +138,25 @@ void pool_give(struct pool *pool, void *block, size_t bytes)
     }
     struct pool_chunk *chunk =
         (struct pool_chunk *)((uintptr_t)block / pool->chunk_bytes * pool->chunk_bytes);
-    /* Only chunks with room are in a list; this one is about to have some. */
+    /* Only chunks with room are in a list; this one is about to have room. */
     if (is_full(pool, chunk))
         open_chunk(pool, chunk);
-    struct free_block *given = block;
-    given->next = chunk->given;
-    chunk->given = given;
+    struct free_block *freed = block;
+    freed->next = chunk->freed;
+    chunk->freed = freed;
     if (--chunk->used == 0)
         drop_chunk(pool, chunk);
 }
 
 void pool_fini(struct pool *pool)
 {
-    for (struct pool_chunk *chunk; (chunk = take_spare(pool));)
+    for (struct pool_chunk *chunk; (chunk = pop_spare(pool));)
         platform_pages_give(chunk, pool->chunk_bytes);
 }
 
 /* ---- pages ------------------------------------------------------------------------------------------- */
 
-/* malloc's; AddressSanitizer sees where each of them ends. */
+/* Small blocks are malloc's; AddressSanitizer then checks the bounds of each. */
 static bool is_small(size_t bytes)
 {
 #ifdef __SANITIZE_ADDRESS__

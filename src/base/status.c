@@ -15,14 +15,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#undef status_set /* what the analyzer sees instead */
+#undef status_set /* the macros are for callers in the analyzer */
 #undef status_set_errno
 #undef status_no_memory
 
 size_t text_whole(const char *text, size_t length)
 {
     const unsigned char *bytes = (const unsigned char *)text;
-    size_t first = length; /* byte of the last character */
+    size_t first = length; /* the first byte of the last character */
     while (first > 0 && length - first < 3 && (bytes[first - 1] & 0xc0) == 0x80)
         first--;
     unsigned char lead = first > 0 ? bytes[--first] : 0;
@@ -85,7 +85,7 @@ hvd_code status_set(hvd_status *status, hvd_code code, const char *format, ...)
     return code;
 }
 
-/* Which limit on descriptors was hit, and how to raise it. */
+/* Says which limit on descriptors was reached, and how to raise it. */
 static void append_limit(hvd_status *status, int error)
 {
     struct rlimit limit;
@@ -224,22 +224,17 @@ static void append_time(char *line, size_t capacity)
     append_text(line, capacity, ".%06ld: ", now.tv_nsec / 1000);
 }
 
-/* "/any/build/folder/src/engine/api.c" -> "engine/api.c" */
-static const char *short_path(const char *file)
-{
-    const char *source = strstr(file, "src/");
-    return source ? source + 4 : file;
-}
-
 void log_write(enum log_level level, int rank, const char *file, int line, const char *format, ...)
 {
     if ((int)level < atomic_load_explicit(&lowest_level, memory_order_relaxed))
         return;
-    char text[4096] = "[";          /* what a pipe takes as a whole */
-    size_t limit = sizeof text - 1; /* room for the line's end */
+    char text[4096] = "[";          /* a pipe accepts as many bytes in one piece */
+    size_t limit = sizeof text - 1; /* without the newline */
     if (!atomic_load_explicit(&hide_time, memory_order_relaxed))
         append_time(text, limit);
-    append_text(text, limit, "%c %s:%d]", level_names[level][0], short_path(file), line);
+    const char *source = strstr(file, "src/"); /* in /any/build/folder/src/engine/api.c */
+    append_text(text, limit, "%c %s:%d]", level_names[level][0], source ? source + strlen("src/") : file,
+                line);
     if (rank >= 0)
         append_text(text, limit, " [%d]", rank);
     append_text(text, limit, ": ");

@@ -23,17 +23,6 @@ static int count_labels(const int *labels, int size)
     return count;
 }
 
-/* host_of: the label's number in the order of first appearance, which is kept in numbers[label] - 1. */
-static void number_hosts(struct topology *topology, const int *labels, int *numbers)
-{
-    for (int rank = 0; rank < topology->size; rank++) {
-        int *number = &numbers[labels[rank]];
-        if (!*number)
-            *number = ++topology->hosts;
-        topology->host_of[rank] = *number - 1;
-    }
-}
-
 /* A counting sort of the ranks by host; first[host + 1] is where the host's next rank goes meanwhile. */
 static void order_ranks(struct topology *topology)
 {
@@ -65,7 +54,14 @@ hvd_code topology_init(struct topology *topology, const int *labels, int size, h
                                   .place_of = block + ranks,
                                   .rank_at = block + 2 * ranks,
                                   .first = block + 3 * ranks};
-    number_hosts(topology, labels, numbers);
+    /* Hosts are numbered in the order in which their labels first appear; 0: the label has not yet appeared.
+     */
+    for (int rank = 0; rank < size; rank++) {
+        int *number = &numbers[labels[rank]];
+        if (!*number)
+            *number = ++topology->hosts;
+        topology->host_of[rank] = *number - 1;
+    }
     order_ranks(topology);
     free(numbers);
     return HVD_OK;

@@ -22,8 +22,8 @@
 #include <unistd.h>
 
 #define SECRET_DIGITS  64
-#define LOOK_INTERVAL  (CLOCK_SECOND / 20)
-#define ATTEMPT_TIME   (3 * CLOCK_SECOND) /* to reach what may be an earlier job's */
+#define RETRY_INTERVAL (CLOCK_SECOND / 20)
+#define ATTEMPT_TIME   (3 * CLOCK_SECOND) /* to connect by an offer that may be an earlier job's */
 #define EVERYBODY_ELSE (S_IRWXG | S_IRWXO)
 #define GIVEN_LIMIT    8192
 
@@ -34,15 +34,15 @@
 static struct {
     pthread_mutex_t lock;
     bool done;
-    char given[GIVEN_LIMIT]; /* what it is arranged for */
+    char given[GIVEN_LIMIT]; /* starter, rendezvous and secret for which it is arranged */
     char address[PMI_VALUE_LIMIT], secret[PMI_VALUE_LIMIT];
-    hvd_rendezvous *server; /* rank 0 */
-    char file[PATH_MAX];    /* rank 0's, removed at the end of the process; or "" */
-    int pmi;                /* to be finalized then, or -1 */
+    hvd_rendezvous *server; /* in rank 0 */
+    char file[PATH_MAX];    /* in rank 0: removed at the end of the process; or "" */
+    int pmi;                /* finalized at the end of the process; or -1 */
     struct atfork_handler watch;
 } arranged = {.lock = PTHREAD_MUTEX_INITIALIZER, .pmi = -1};
 
-/* What is needed for that. */
+/* The arguments of bootstrap_arrange. */
 struct bootstrap {
     const struct starter *starter;
     struct settings *settings;
@@ -52,7 +52,7 @@ struct bootstrap {
 
 /* ---- files that only this user can read ---------------------------------------------------------------- */
 
-/* All of it, as a text. */
+/* Reads the first line of a file that nobody else can read. */
 static hvd_code read_private(int folder, const char *name, const char *what, char *text, size_t capacity,
                              hvd_status *status)
 {
@@ -85,12 +85,11 @@ hvd_code bootstrap_read_secret(struct settings *settings, hvd_status *status)
                           "a job of several ranks needs a secret: start it with horovodrun, or set "
                           "HOROVOD_SECRET_FILE or HOROVOD_SECRET to the same secret on every rank");
     snprintf(what, sizeof what, "HOROVOD_SECRET_FILE=%s", settings->secret_file);
-    hvd_code code = read_private(AT_FDCWD, settings->secret_file, what, secret, sizeof secret, status);
-    if (!code && !*secret)
-        code = status_set(status, HVD_INVALID_ARGUMENT,
+    TRY(read_private(AT_FDCWD, settings->secret_file, what, secret, sizeof secret, status));
+    if (!*secret)
+        return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: its first line is empty; it must hold the secret", what);
-    return code ? code
-                : settings_set(settings, setting_by_key("secret"), secret, "HOROVOD_SECRET_FILE", status);
+    return settings_set(settings, setting_by_key("secret"), secret, "HOROVOD_SECRET_FILE", status);
 }
 
 /* ---- at the port of rank 0's host that all ranks know ------------------------------------------------- */
@@ -100,7 +99,7 @@ static bool is_known(const struct starter *starter)
     return *starter->host && !starter->one_host;
 }
 
-/* The same on all ranks: one of HOROVOD_PORTS, if there are any. */
+/* Returns one of HOROVOD_PORTS, if there are any: the same on all ranks. */
 static int known_port(const struct bootstrap *bootstrap)
 {
     return ports_pick(bootstrap->settings->ports, bootstrap->starter->number, bootstrap->starter->port);
@@ -112,17 +111,17 @@ static void known_address(const struct bootstrap *bootstrap, char *text, size_t 
     snprintf(text, capacity, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, known_port(bootstrap));
 }
 
-/* Where to listen so that "name:port" leads here, also on this host, where the name may mean loopback: at all
- * interfaces (none), or at those that are allowed. *own: these, as other hosts reach them. */
+/* Finds where to listen so that "name:port" leads here, also on this host, on which the name may mean
+ * loopback: at all interfaces (no address), or at the allowed ones. *own: the addresses for other hosts. */
 static hvd_code find_places(const struct bootstrap *bootstrap, const char *name, struct addresses *own,
                             struct addresses *at, hvd_status *status)
 {
     const char *interfaces = bootstrap->settings->network_interface;
-    hvd_code code = addresses_find(interfaces, "", own, status);
+    TRY(addresses_find(interfaces, "", own, status));
     *at = *interfaces ? *own : (struct addresses){0};
-    if (!code && *interfaces)
+    if (*interfaces)
         addresses_add_loopback(at, name);
-    return code;
+    return HVD_OK;
 }
 
 /* ---- rank 0 serves ------------------------------------------------------------------------------------- */
@@ -135,7 +134,7 @@ static hvd_code start_server(const struct addresses *at, const char *ports, cons
     return arranged.server ? HVD_OK : hvd_rendezvous_start(text, secret, &arranged.server, status);
 }
 
-/* At any allowed port but `kept`, as far as there is a choice: those above it, those below, all. */
+/* Starts at any allowed port except `kept`, if possible: above it, below it, or at any. */
 static hvd_code start_beside(const struct addresses *at, const char *ports, int kept, const char *secret,
                              hvd_status *status)
 {
@@ -153,7 +152,7 @@ static hvd_code start_beside(const struct addresses *at, const char *ports, int 
     return start_server(at, ports, secret, status);
 }
 
-/* "secret,address,address..." */
+/* Starts the server and writes "secret,address,address...". */
 static hvd_code offer(const struct bootstrap *bootstrap, char text[PMI_VALUE_LIMIT], hvd_status *status)
 {
     const struct settings *settings = bootstrap->settings;
@@ -202,20 +201,19 @@ static hvd_code meet_by_pmi(const struct bootstrap *bootstrap, hvd_status *statu
             "this connection: call hvd.init() in the rank's own process only, or start the "
             "program without these variables",
             starter->pmi, (int)getpid(), (long long)starter->rank, starter->variables);
-    hvd_code code = starter->rank == 0 ? offer(bootstrap, text, status) : HVD_OK;
-    if (code)
-        return code;
-    /* A descriptor of our own: the MPI library may close the other one. */
+    if (starter->rank == 0)
+        TRY(offer(bootstrap, text, status));
+    /* The MPI library may close the starter's descriptor. */
     socket_close(&arranged.pmi);
     arranged.pmi = fcntl(starter->pmi, F_DUPFD_CLOEXEC, 0);
-    code = pmi_broadcast(arranged.pmi, starter->rank == 0, text, bootstrap->deadline, bootstrap->interrupt,
-                         status);
-    return code ? code : try_offer(bootstrap, text, status);
+    TRY(pmi_broadcast(arranged.pmi, starter->rank == 0, text, bootstrap->deadline, bootstrap->interrupt,
+                      status));
+    return try_offer(bootstrap, text, status);
 }
 
 /* ---- by a credential ----------------------------------------------------------------------------------- */
 
-/* "job secret,address,...": the port may be another job's, of the same user. */
+/* The text is "job secret,address,...", since another job of the user may serve at this port. */
 static hvd_code serve_credential(const struct bootstrap *bootstrap, const char *text, hvd_status *status)
 {
     char whole[PMI_VALUE_LIMIT], address[STARTER_TEXT + 16];
@@ -234,11 +232,11 @@ static hvd_code try_credential(const struct bootstrap *bootstrap, hvd_status *st
     char address[STARTER_TEXT + 16], text[PMI_VALUE_LIMIT], job[STARTER_TEXT];
     int64_t end = clock_earlier(bootstrap->deadline, clock_now() + ATTEMPT_TIME);
     known_address(bootstrap, address, sizeof address);
-    hvd_code code = munge_fetch(address, text, end, bootstrap->interrupt, status);
+    TRY(munge_fetch(address, text, end, bootstrap->interrupt, status));
     int length = snprintf(job, sizeof job, "%.200s ", bootstrap->starter->job);
-    if (!code && strncmp(text, job, (size_t)length) != 0)
-        code = status_set(status, HVD_REFUSED, "%s serves another job", address);
-    return code ? code : try_offer(bootstrap, text + length, status);
+    if (strncmp(text, job, (size_t)length) != 0)
+        return status_set(status, HVD_REFUSED, "%s serves another job", address);
+    return try_offer(bootstrap, text + length, status);
 }
 
 /* ---- by a file, or a credential ----------------------------------------------------------------------- */
@@ -257,7 +255,7 @@ static hvd_code open_folder(const char *path, int *folder, hvd_status *status)
                       "the folder %s can be written by others; it must be yours: chmod 700 %s", path, path);
 }
 
-/* Under its name it is always whole. */
+/* Renames the file once it is complete, so that no reader finds half of it. */
 static hvd_code write_private(int folder, const char *path, const char *name, const char *text,
                               hvd_status *status)
 {
@@ -288,7 +286,7 @@ static hvd_code publish(const char *folder_path, const char *name, const char *t
     return code;
 }
 
-/* The folder is opened anew each time: then a network file system also asks the server. */
+/* Opens the folder each time: then a network file system asks its server. */
 static hvd_code try_file(const struct bootstrap *bootstrap, const char *folder_path, const char *name,
                          bool *has_folder, hvd_status *status)
 {
@@ -303,7 +301,7 @@ static hvd_code try_file(const struct bootstrap *bootstrap, const char *folder_p
     return code ? code : try_offer(bootstrap, text, status);
 }
 
-/* Again and again: an earlier job of this name may have left a file behind when it was killed. */
+/* Tries repeatedly: an earlier job of this name may have left its file when it was killed. */
 static hvd_code look_for_offer(const struct bootstrap *bootstrap, const char *folder_path, const char *name,
                                hvd_status *status)
 {
@@ -316,7 +314,7 @@ static hvd_code look_for_offer(const struct bootstrap *bootstrap, const char *fo
             (is_known(starter) && try_credential(bootstrap, &latest) == HVD_OK))
             return HVD_OK;
         if (is_known(starter) && (latest.code != HVD_TIMED_OUT || of_credential.code == HVD_UNSUPPORTED))
-            of_credential = latest; /* that of the last attempt that was not cut short */
+            of_credential = latest; /* an attempt that the deadline has ended says less */
         if (of_file.code == HVD_INTERRUPTED || interrupt_is_set(bootstrap->interrupt))
             return status_set(status, HVD_INTERRUPTED, "interrupted while waiting for %.1000s/%s",
                               folder_path, name);
@@ -329,23 +327,21 @@ static hvd_code look_for_offer(const struct bootstrap *bootstrap, const char *fo
                               "MUNGE: %.200s. " WITHOUT_HOME,
                               (long long)starter->rank, (long long)starter->size, starter->name, folder_path,
                               name, of_file.text, of_credential.text);
-        nanosleep(&(struct timespec){0, LOOK_INTERVAL}, NULL);
+        nanosleep(&(struct timespec){0, RETRY_INTERVAL}, NULL);
     }
 }
 
-/* Either will do. */
+/* Publishes the offer as a file and as a credential, one of which is enough. */
 static hvd_code make_offer(const struct bootstrap *bootstrap, const char *folder_path, const char *name,
                            hvd_status *status)
 {
     char text[PMI_VALUE_LIMIT];
     hvd_status problem;
-    hvd_code code = offer(bootstrap, text, status);
-    if (code)
-        return code;
+    TRY(offer(bootstrap, text, status));
     bool served = is_known(bootstrap->starter) && serve_credential(bootstrap, text, &problem) == HVD_OK;
     if (is_known(bootstrap->starter) && !served)
         log_debug(0, "ranks without this home folder get no credential: %s", problem.text);
-    code = publish(folder_path, name, text, &problem);
+    hvd_code code = publish(folder_path, name, text, &problem);
     if (code && !served)
         return status_set(status, code, "%.700s. " WITHOUT_HOME, problem.text);
     return try_offer(bootstrap, text, status);
@@ -366,23 +362,20 @@ static hvd_code meet_by_file(const struct bootstrap *bootstrap, hvd_status *stat
 
 /* ---- at an address that all know ----------------------------------------------------------------------- */
 
-/* Rank 0 tries the address that it was given first, then its own ones: the name may mean something else here.
+/* Rank 0 will connect to the given address first, then to its own ones: the name may mean another host here.
  */
 static hvd_code serve_at(const struct bootstrap *bootstrap, const char *address, const char *port,
                          hvd_status *status)
 {
     struct addresses own = {0}, at = {0};
     char text[PMI_VALUE_LIMIT];
-    bool loopback = addresses_are_loopback(address);
-    hvd_code code = loopback ? HVD_OK : find_places(bootstrap, address, &own, &at, status);
-    if (loopback)
+    if (addresses_are_loopback(address)) {
         addresses_add_loopback(&at, address);
-    if (loopback && !at.count)
-        code = status_set(status, HVD_INVALID_ARGUMENT, "this host has no such address");
-    if (!code)
-        code = start_server(&at, port, arranged.secret, status);
-    if (code || loopback)
-        return code;
+        return at.count ? start_server(&at, port, arranged.secret, status)
+                        : status_set(status, HVD_INVALID_ARGUMENT, "this host has no such address");
+    }
+    TRY(find_places(bootstrap, address, &own, &at, status));
+    TRY(start_server(&at, port, arranged.secret, status));
     addresses_text(&own, hvd_rendezvous_port(arranged.server), text);
     if (strlen(address) + strlen(text) + 1 < sizeof arranged.address)
         append_text(arranged.address, sizeof arranged.address, ",%s", text);
@@ -465,7 +458,7 @@ static void withdraw_offer(void)
     *arranged.file = '\0';
 }
 
-/* So that neither a next attempt nor another rank finds an offer that failed or has ended. */
+/* Afterwards neither another attempt nor another rank finds the offer. */
 static void withdraw(void)
 {
     hvd_rendezvous_stop(arranged.server);
@@ -481,25 +474,18 @@ void bootstrap_withdraw_offer(void)
     pthread_mutex_unlock(&arranged.lock);
 }
 
-/* Not the rank: the process that was rank 0 continues to serve when the ranks are numbered anew. */
-static void describe_given(const struct starter *starter, const struct settings *settings,
-                           char given[GIVEN_LIMIT])
-{
-    snprintf(given, GIVEN_LIMIT, "%s %s %s:%d %s %s", starter->name, starter->job, starter->host,
-             starter->port, settings->rendezvous, settings->secret);
-}
-
 hvd_code bootstrap_arrange(const struct starter *starter, struct settings *settings, int64_t deadline,
                            const struct interrupt *interrupt, hvd_status *status)
 {
     struct bootstrap bootstrap = {starter, settings, deadline, interrupt};
-    bool given = *settings->secret || *settings->secret_file;
-    hvd_code code = given ? bootstrap_read_secret(settings, status) : HVD_OK;
+    hvd_code code = HVD_OK;
     char wanted[GIVEN_LIMIT];
-    if (code)
-        return code;
+    if (*settings->secret || *settings->secret_file)
+        TRY(bootstrap_read_secret(settings, status));
     pthread_mutex_lock(&arranged.lock);
-    describe_given(starter, settings, wanted);
+    /* Without the rank: the process that was rank 0 continues to serve when the ranks are numbered anew. */
+    snprintf(wanted, sizeof wanted, "%s %s %s:%d %s %s", starter->name, starter->job, starter->host,
+             starter->port, settings->rendezvous, settings->secret);
     if (arranged.done && strcmp(arranged.given, wanted) != 0)
         withdraw();
     if (!arranged.done) {

@@ -17,7 +17,7 @@
 
 #define PREFIX        "horovod-rank-"
 #define IDENTITY_TEXT 8192
-#define QUEUE         4096 /* refused processes that may connect at once to learn which one holds the rank */
+#define QUEUE         4096 /* refused processes that may connect at once to find out which one holds the rank */
 
 /* The connection to a process manager belongs to one rank of one job, which may have no name. Returns 0
  * without a connection. */
@@ -76,25 +76,16 @@ static hvd_code refuse(const struct settings *settings, const struct starter *st
                       starter->variables);
 }
 
-static bool waits_for_others(const struct settings *settings, const struct starter *starter)
-{
-    return *settings->slot || settings->size > 1 || starter->size > 1;
-}
-
-/* Returns false if another job of this host may have the same variables. */
-static bool names_job(const struct settings *settings, const struct starter *starter)
-{
-    return *settings->rendezvous || *starter->job || connection_number(starter);
-}
-
 hvd_code claim_rank(const struct settings *settings, const struct starter *starter, int *descriptor,
                     hvd_status *status)
 {
     struct sockaddr_un address;
     socklen_t length;
     long holder;
+    bool alone = !*settings->slot && settings->size == 1 && starter->size == 1;
+    bool named = *settings->rendezvous || *starter->job || connection_number(starter);
     *descriptor = -1;
-    if (!waits_for_others(settings, starter) || !names_job(settings, starter))
+    if (alone || !named) /* without a name another job of this host may have the same variables */
         return HVD_OK;
     make_address(settings, starter, &address, &length);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

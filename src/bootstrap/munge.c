@@ -1,6 +1,6 @@
-/* munge.c - serves and fetches a credential of MUNGE. libmunge is opened at run time, so what is used of its
- * stable interface is declared here. One credential serves all ranks for a while: a replay hands its reader
- * what it was made for, and the text names the job. */
+/* munge.c - serves and fetches a credential of MUNGE. libmunge is opened at run time, so the part of its
+ * stable interface that is used is declared here. One credential serves all ranks for a while: a second
+ * reader gets its text as well, with ERROR_REPLAYED, and the text names the job. */
 #include "bootstrap/munge.h"
 
 #include "base/platform.h"
@@ -21,12 +21,12 @@
 
 #define LIBRARY          "libmunge.so.2"
 #define CREDENTIAL_LIMIT 8192                /* with the NUL */
-#define CREDENTIAL_TIME  (60 * CLOCK_SECOND) /* below the 300 s after which MUNGE takes it for expired */
+#define CREDENTIAL_TIME  (60 * CLOCK_SECOND) /* below the 300 s after which it expires */
 #define SOURCES          8                   /* addresses that are tried */
-#define PATIENCE         (10 * CLOCK_SECOND) /* with the last of them, if the deadline is later */
-#define PAUSE_MS         50                  /* when there are no descriptors to accept with */
+#define PATIENCE         (10 * CLOCK_SECOND) /* for the last of them, if the deadline is later */
+#define PAUSE_MS         50                  /* when no descriptor is left for another connection */
 
-/* name, what it returns, parameters */
+/* name, result, parameters */
 #define FUNCTIONS(_)                                                                                         \
     _(munge_encode, int, (char **credential, void *context, const void *text, int length))                   \
     _(munge_decode, int,                                                                                     \
@@ -68,7 +68,7 @@ static void open_library(void)
 #undef LOOK_UP
 }
 
-/* Without a daemon on this host it is of no use. */
+/* Returns HVD_UNSUPPORTED unless there is the library, and a daemon on this host. */
 static hvd_code find(hvd_status *status)
 {
     char *credential = NULL;
@@ -82,25 +82,26 @@ static hvd_code find(hvd_status *status)
 
 /* ---- rank 0 ------------------------------------------------------------------------------------------- */
 
-/* Encrypted whatever munged is configured for, and only for this user. */
+/* Only this user can decode the credential, which is encrypted whatever the configuration of munged is. */
 static hvd_code make_credential(hvd_status *status)
 {
     char *credential = NULL;
     void *context = munge.munge_ctx_create();
-    int error = context ? munge.munge_ctx_set(context, OPTION_CIPHER, CIPHER_AES128) : ENOMEM;
+    if (!context)
+        return status_no_memory(status);
+    int error = munge.munge_ctx_set(context, OPTION_CIPHER, CIPHER_AES128);
     if (!error)
         error = munge.munge_ctx_set(context, OPTION_USER, geteuid());
     if (!error)
         error = munge.munge_encode(&credential, context, served.text, (int)strlen(served.text));
     if (!error)
         snprintf(served.credential, sizeof served.credential, "%s", credential);
-    hvd_code code = !error ? HVD_OK
-                           : status_set(status, HVD_SYSTEM, "MUNGE makes no credential: %s",
-                                        context ? munge.munge_strerror(error) : "out of memory");
+    hvd_code code =
+        error ? status_set(status, HVD_SYSTEM, "MUNGE makes no credential: %s", munge.munge_strerror(error))
+              : HVD_OK;
     served.made = clock_now();
     free(credential);
-    if (context)
-        munge.munge_ctx_destroy(context);
+    munge.munge_ctx_destroy(context);
     return code;
 }
 
@@ -109,11 +110,11 @@ static void answer(int fd)
     hvd_status problem;
     if (clock_now() - served.made > CREDENTIAL_TIME && make_credential(&problem))
         log_warning(0, "%s", problem.text);
-    send(fd, served.credential, strlen(served.credential), MSG_NOSIGNAL); /* it fits the socket's buffer */
+    send(fd, served.credential, strlen(served.credential), MSG_NOSIGNAL); /* fits into the socket's buffer */
     close(fd);
 }
 
-/* Reads nothing, and keeps no connection open: clients cost it no memory. */
+/* Reads nothing and keeps no connection open, so that clients cost no memory. */
 static void *serve(void *argument)
 {
     struct pollfd polled[ADDRESSES_LIMIT + 1] = {{.fd = served.stop, .events = POLLIN}};
@@ -149,16 +150,11 @@ static void close_in_child(void *owner)
 hvd_code munge_serve(const struct addresses *own, int port, const char *text, hvd_status *status)
 {
     char ports[16];
-    hvd_code code = find(status);
-    if (code)
-        return code;
+    TRY(find(status));
     snprintf(served.text, sizeof served.text, "%s", text);
     snprintf(ports, sizeof ports, "%d", port);
-    code = make_credential(status);
-    if (!code)
-        code = addresses_listen(own, ports, served.listeners, &port, status);
-    if (code)
-        return code;
+    TRY(make_credential(status));
+    TRY(addresses_listen(own, ports, served.listeners, &port, status));
     served.count = own->count ? own->count : 1;
     served.stop = platform_event_create();
     int error = served.stop < 0 ? errno : thread_start(&served.thread, serve, NULL);
@@ -283,18 +279,19 @@ hvd_code munge_fetch(const char *address, char text[PMI_VALUE_LIMIT], int64_t de
     TRY(find(status));
     TRY(socket_resolve(address, &found, status));
     struct fetch *fetch = calloc(1, sizeof *fetch);
-    hvd_code code = HVD_OK;
-    if (fetch) {
-        fetch->text = text;
-        code = fetch_from_any(fetch, found, deadline, interrupt, status);
-    } else {
+    hvd_code code;
+    if (!fetch) {
         code = status_no_memory(status);
+        goto free_addresses;
     }
+    fetch->text = text;
+    code = fetch_from_any(fetch, found, deadline, interrupt, status);
     if (code == HVD_PEER_LOST || code == HVD_INTERRUPTED)
         code = fetch->refusal.code ? status_copy(status, &fetch->refusal)
                                    : status_set(status, clock_now() < deadline ? HVD_REFUSED : HVD_TIMED_OUT,
                                                 "%s serves no credential", address);
-    freeaddrinfo(found);
     free(fetch);
+free_addresses:
+    freeaddrinfo(found);
     return code;
 }

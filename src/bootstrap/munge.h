@@ -11,7 +11,7 @@
 hvd_code munge_serve(const struct addresses *own, int port, const char *text, hvd_status *status);
 void munge_stop(void); /* fine when nothing is served */
 /* Fetches the text that a process of this user serves at "host:port"; all addresses of the host are tried
- * side by side. It ends early when interrupted. */
+ * concurrently. It ends early when interrupted. */
 hvd_code munge_fetch(const char *address, char text[PMI_VALUE_LIMIT], int64_t deadline,
                      const struct interrupt *interrupt, hvd_status *status);
 

@@ -1,5 +1,5 @@
-/* pmi.c - PMI-1 over the descriptor that the process manager has given. Each request is one line, as is its
- * answer; nothing else comes. */
+/* pmi.c - PMI-1 over the descriptor that the process manager has given. A request is one line, and so is its
+ * answer; nothing else is received. */
 #include "bootstrap/pmi.h"
 
 #include "base/clock.h"
@@ -40,7 +40,7 @@ static hvd_code wait_for_line(struct exchange *exchange, hvd_status *status)
                                   "(HOROVOD_START_TIMEOUT); has every rank called init?");
             continue;
         }
-        /* Byte by byte: what follows the line is the MPI library's. */
+        /* Byte by byte: the bytes after the line belong to the MPI library. */
         ssize_t got = recv(exchange->fd, next, 1, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             continue;
@@ -76,7 +76,7 @@ static hvd_code ask(struct exchange *exchange, const char *expected, hvd_status 
     return code;
 }
 
-/* The value of "name=value" in the answer. */
+/* Copies the value of "name=value" in the answer. */
 static hvd_code parse(const struct exchange *exchange, const char *name, char *value, size_t capacity,
                       hvd_status *status)
 {
@@ -94,7 +94,7 @@ hvd_code pmi_broadcast(int fd, bool own, char text[PMI_VALUE_LIMIT], int64_t dea
                        const struct interrupt *interrupt, hvd_status *status)
 {
     struct exchange exchange = {.fd = fd, .deadline = deadline, .interrupt = interrupt};
-    char space[256]; /* of keys: that of the job */
+    char space[256]; /* the name of the job's space of keys */
     TRY(ask(&exchange, "rc=0", status, "cmd=init pmi_version=1 pmi_subversion=1\n"));
     TRY(ask(&exchange, "cmd=my_kvsname", status, "cmd=get_my_kvsname\n"));
     TRY(parse(&exchange, " kvsname=", space, sizeof space, status));

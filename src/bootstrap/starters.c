@@ -12,15 +12,15 @@
 
 #define VARIABLES_LIMIT 4
 #define PORT_MAXIMUM    65535
-/* For a rendezvous whose port all ranks derive from the job's number: below those that systems give out. */
+/* All ranks derive the rendezvous' port from the job's number; these are below the ephemeral ports. */
 #define PORTS_FIRST 20000
 #define PORTS_COUNT 10000
 
 struct reader {
     const char *name;
-    const char *needed[VARIABLES_LIMIT]; /* it fits when all are set; rank and size come first */
-    const char *local_size;              /* of this host; NULL: there is none, or see `read` */
-    /* The rest of what it says; NULL: nothing. */
+    const char *needed[VARIABLES_LIMIT]; /* all are set if it has started this process; first rank, size */
+    const char *local_size;              /* the variable with the number of ranks on this host, or NULL */
+    /* Reads what else it says; NULL: nothing. */
     hvd_code (*read)(struct starter *starter, const struct variables *variables, hvd_status *status);
     bool launched, by_hand;
 };
@@ -61,7 +61,7 @@ struct expansion {
     bool ended;
 };
 
-/* "a[1-3,07]-x" from `rest` on, behind `length` bytes of the name. */
+/* Expands `rest`, such as "a[1-3,07]-x", after the `length` bytes that the name has so far. */
 static bool expand(struct expansion *to, size_t length, const char *rest)
 {
     size_t plain = strcspn(rest, "[],");
@@ -109,7 +109,7 @@ bool nodelist_visit(const char *list, bool (*visit)(void *owner, const char *nam
     }
 }
 
-static bool take_first(void *owner, const char *name)
+static bool keep_first(void *owner, const char *name)
 {
     snprintf(owner, STARTER_TEXT, "%s", name);
     return false;
@@ -117,20 +117,20 @@ static bool take_first(void *owner, const char *name)
 
 /* ---- readers ------------------------------------------------------------------------------------------ */
 
-/* MASTER_PORT is taken, by the store of PyTorch. */
+/* The store of PyTorch listens at MASTER_PORT, so the next one is used. */
 static hvd_code read_torchrun(struct starter *starter, const struct variables *variables, hvd_status *status)
 {
     int64_t port;
-    hvd_code code = number(variables, "MASTER_PORT", PORT_MAXIMUM - 1, &port, status);
+    TRY(number(variables, "MASTER_PORT", PORT_MAXIMUM - 1, &port, status));
     starter->port = (int)port + 1;
     starter->number = starter->port;
     snprintf(starter->host, sizeof starter->host, "%s", look_up(variables, "MASTER_ADDR"));
     snprintf(starter->job, sizeof starter->job, "torchrun-%.200s-%lld-%s", starter->host, (long long)port,
              look_up(variables, "TORCHELASTIC_RESTART_COUNT"));
-    return code;
+    return HVD_OK;
 }
 
-/* Its number comes from the host name and the process id of mpirun, the rest is random. */
+/* The number is a hash of mpirun's host name and process id; the other variable is random. */
 static hvd_code read_open_mpi(struct starter *starter, const struct variables *variables, hvd_status *status)
 {
     (void)status;
@@ -156,12 +156,12 @@ static hvd_code read_jsrun(struct starter *starter, const struct variables *vari
 static hvd_code read_pmi(struct starter *starter, const struct variables *variables, hvd_status *status)
 {
     int64_t descriptor;
-    hvd_code code = number(variables, "PMI_FD", INT16_MAX, &descriptor, status);
+    TRY(number(variables, "PMI_FD", INT16_MAX, &descriptor, status));
     starter->pmi = (int)descriptor;
-    return code;
+    return HVD_OK;
 }
 
-/* Only what srun starts has a step; a batch script, which has most of the variables, is no rank. */
+/* Only processes that srun starts have a step; a batch script has the other variables, but is no rank. */
 static hvd_code read_slurm(struct starter *starter, const struct variables *variables, hvd_status *status)
 {
     int64_t job, step;
@@ -173,18 +173,18 @@ static hvd_code read_slurm(struct starter *starter, const struct variables *vari
     snprintf(starter->job, sizeof starter->job, "srun-%s-%lld.%lld", look_up(variables, "SLURM_CLUSTER_NAME"),
              (long long)job, (long long)step);
     const char *nodes = look_up(variables, "SLURM_STEP_NODELIST");
-    /* With an arbitrary distribution rank 0 may be on any of them. */
+    /* With an arbitrary distribution rank 0 may be on any of the nodes. */
     if (strncmp(look_up(variables, "SLURM_DISTRIBUTION"), "arbitrary", strlen("arbitrary")) == 0 || !*nodes)
         return HVD_OK;
-    if (!nodelist_visit(nodes, take_first, starter->host))
+    if (!nodelist_visit(nodes, keep_first, starter->host))
         return status_set(status, HVD_INVALID_ARGUMENT, "SLURM_STEP_NODELIST=%s is malformed", nodes);
     return HVD_OK;
 }
 
 /* ---- the table ---------------------------------------------------------------------------------------- */
 
-/* Own variables first: a launcher, which serves the rendezvous, also names the job. Then a starter that
- * others start comes before them: torchrun or mpirun under srun. */
+/* Horovod's own variables are first: a launcher, which serves the rendezvous, also names the job. A starter
+ * that another one starts is before it: torchrun or mpirun under srun. */
 static const struct reader readers[] = {
     {.name = "horovodrun", .needed = {"HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_JOB"}, .launched = true},
     {.name = "HOROVOD_ variables", .needed = {"HOROVOD_RANK", "HOROVOD_SIZE"}, .by_hand = true},
@@ -224,20 +224,19 @@ static hvd_code read_places(struct starter *starter, const struct reader *reader
 {
     int64_t local = 0;
     const struct setting *size = setting_by_key("size");
-    hvd_code code = number(variables, reader->needed[0], size->maximum - 1, &starter->rank, status);
-    if (!code)
-        code = number(variables, reader->needed[1], size->maximum, &starter->size, status);
-    if (!code && starter->rank >= starter->size)
-        code = status_set(status, HVD_INVALID_ARGUMENT, "rank %lld is outside a job of size %lld (%s, %s)",
+    TRY(number(variables, reader->needed[0], size->maximum - 1, &starter->rank, status));
+    TRY(number(variables, reader->needed[1], size->maximum, &starter->size, status));
+    if (starter->rank >= starter->size)
+        return status_set(status, HVD_INVALID_ARGUMENT, "rank %lld is outside a job of size %lld (%s, %s)",
                           (long long)starter->rank, (long long)starter->size, reader->needed[0],
                           reader->needed[1]);
-    if (!code && reader->local_size && *look_up(variables, reader->local_size))
-        code = number(variables, reader->local_size, size->maximum, &local, status);
+    if (reader->local_size && *look_up(variables, reader->local_size))
+        TRY(number(variables, reader->local_size, size->maximum, &local, status));
     starter->one_host = local == starter->size;
-    return code;
+    return HVD_OK;
 }
 
-/* A starter that is like torchrun, but half of its variables are missing: not a job of one rank each. */
+/* If half of torchrun's variables are missing, this is not a job of one rank: it is an error. */
 static hvd_code refuse_half(const struct variables *variables, hvd_status *status)
 {
     const char *rank = look_up(variables, "RANK"), *size = look_up(variables, "WORLD_SIZE");

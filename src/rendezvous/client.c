@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_TIME      CLOCK_SECOND /* for an answer that the server gives at once */
+#define ANSWER_TIME    CLOCK_SECOND /* for an answer that the server gives at once */
 #define CANDIDATES     16
 #define HANDSHAKE_TIME (5 * CLOCK_SECOND) /* of a round; a busy server may have dropped the connection */
 #define FIRST_PAUSE    (CLOCK_SECOND / 20)
@@ -24,7 +24,7 @@
 
 struct rendezvous_client {
     struct stream stream;
-    int64_t deadline; /* of everything but a get */
+    int64_t deadline; /* of everything except a get */
     const struct interrupt *interrupt;
     uint32_t last_id;
     char who[HANDSHAKE_WHO_LIMIT];
@@ -35,7 +35,7 @@ struct rendezvous_client {
     struct atfork_handler watch;
 };
 
-/* HVD_OK when the socket can go on; else HVD_TIMED_OUT or HVD_INTERRUPTED. */
+/* Returns HVD_OK when the socket is ready; otherwise HVD_TIMED_OUT or HVD_INTERRUPTED. */
 static hvd_code wait_for_socket(const struct rendezvous_client *client, short events, int64_t deadline,
                                 hvd_status *status)
 {
@@ -67,15 +67,6 @@ struct search {
     struct server_address list[CANDIDATES];
 };
 
-static void add_addresses(struct search *search, const struct addrinfo *found)
-{
-    for (; found && search->count < CANDIDATES; found = found->ai_next) {
-        struct server_address *address = &search->list[search->count++];
-        *address = (struct server_address){.length = found->ai_addrlen};
-        memcpy(&address->address, found->ai_addr, found->ai_addrlen);
-    }
-}
-
 /* HVD_TIMED_OUT: no name can be resolved yet. */
 static hvd_code resolve(struct search *search, hvd_status *status)
 {
@@ -88,18 +79,22 @@ static hvd_code resolve(struct search *search, hvd_status *status)
         size_t length = strcspn(at, ",");
         snprintf(one, sizeof one, "%.*s", (int)length, at);
         code = socket_resolve(one, &found, status);
-        if (!code) {
-            add_addresses(search, found);
-            freeaddrinfo(found);
-        } else if (code != HVD_TIMED_OUT) {
+        if (code && code != HVD_TIMED_OUT)
             return code;
+        for (const struct addrinfo *each = code ? NULL : found; each && search->count < CANDIDATES;
+             each = each->ai_next) {
+            struct server_address *address = &search->list[search->count++];
+            *address = (struct server_address){.length = each->ai_addrlen};
+            memcpy(&address->address, each->ai_addr, each->ai_addrlen);
         }
+        if (!code)
+            freeaddrinfo(found);
         at += length;
     } while (*at++ == ',');
     return search->count ? HVD_OK : code;
 }
 
-/* The server may not listen yet, so another round may help. */
+/* Mostly HVD_PEER_LOST: the server may not listen yet, so another round may help. */
 static hvd_code cannot_connect(const struct search *search, int error, hvd_status *fault)
 {
     status_set_errno(fault, error, "%s can't be reached", search->who);
@@ -191,7 +186,7 @@ static hvd_code run_round(struct search *search, struct rendezvous_client *clien
     return code;
 }
 
-/* False: interrupted. */
+/* Returns false if it was interrupted. */
 static bool wait_until(const struct interrupt *interrupt, int64_t until)
 {
     while (clock_now() < until) {
@@ -229,26 +224,26 @@ static hvd_code run_rounds(struct search *search, struct rendezvous_client *clie
     }
 }
 
-/* From names to a connection whose other end is authenticated: sets descriptor and TLS of the client's
- * stream. */
+/* Connects and authenticates: sets descriptor and TLS of the client's stream. */
 static hvd_code find_server(struct rendezvous_client *client, const char *addresses, const char *secret,
                             bool encrypted, hvd_status *status)
 {
     int poller = platform_poller_create();
-    struct search *search = calloc(1, sizeof *search);
-    hvd_code code = HVD_OK;
     if (poller < 0)
-        code = status_set_errno(status, errno, "can't make a descriptor to connect to %s", client->who);
-    else if (!search)
+        return status_set_errno(status, errno, "can't make a descriptor to connect to %s", client->who);
+    hvd_code code;
+    struct search *search = calloc(1, sizeof *search);
+    if (!search) {
         code = status_no_memory(status);
-    if (!code) {
-        search->addresses = addresses;
-        search->secret = secret;
-        search->who = client->who;
-        search->encrypted = encrypted;
-        code = run_rounds(search, client, poller, status);
+        goto close_poller;
     }
+    search->addresses = addresses;
+    search->secret = secret;
+    search->who = client->who;
+    search->encrypted = encrypted;
+    code = run_rounds(search, client, poller, status);
     free(search);
+close_poller:
     socket_close(&poller);
     return code;
 }
@@ -274,15 +269,18 @@ hvd_code rendezvous_connect(const char *address, const char *secret, bool encryp
     opened->interrupt = interrupt;
     snprintf(opened->who, sizeof opened->who, "the rendezvous at %s", address);
     hvd_code code = find_server(opened, address, secret, encrypted, status);
-    if (!code && !socket_local_address(opened->stream.fd, opened->local))
+    if (code)
+        goto close_client;
+    if (!socket_local_address(opened->stream.fd, opened->local)) {
         code = status_set_errno(status, errno, "the address that reaches %s can't be found", opened->who);
-    if (code) {
-        rendezvous_close(opened);
-        return code;
+        goto close_client;
     }
     socket_send_at_once(opened->stream.fd);
     *client = opened;
     return HVD_OK;
+close_client:
+    rendezvous_close(opened);
+    return code;
 }
 
 void rendezvous_close(struct rendezvous_client *client)
@@ -309,7 +307,7 @@ static hvd_code broken(struct rendezvous_client *client, const char *why, hvd_st
                       client->who, why);
 }
 
-/* After the stream stopped: HVD_OK when it can go on. */
+/* Called when the stream has stopped; returns HVD_OK when it can continue. */
 static hvd_code wait_for_stream(struct rendezvous_client *client, enum stream_outcome outcome,
                                 int64_t deadline, hvd_status *status)
 {
@@ -321,7 +319,7 @@ static hvd_code wait_for_stream(struct rendezvous_client *client, enum stream_ou
                   status);
 }
 
-/* Behind what an interruption may have left of the last question. */
+/* The rest of the last question, if an interruption has left one, is sent first. */
 static hvd_code send_question(struct rendezvous_client *client, struct question *question, int64_t deadline,
                               hvd_status *status)
 {
@@ -472,7 +470,7 @@ hvd_code rendezvous_get(struct rendezvous_client *client, const char *key, int64
     struct question question = {.kind = QUESTION_GET, .wait = deadline > now};
     if (!copy_key(&question, client->scope, key))
         return key_too_long(key, status);
-    TRY(ask(client, &question, question.wait ? deadline : now + LOOK_TIME, &answer, status));
+    TRY(ask(client, &question, question.wait ? deadline : now + ANSWER_TIME, &answer, status));
     if (answer.outcome == OUTCOME_ABSENT)
         return status_set(status, HVD_TIMED_OUT, "nobody has put '%s' at %s", key, client->who);
     wire_put_raw(value, answer.value, answer.length);

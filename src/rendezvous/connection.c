@@ -25,7 +25,7 @@ static bool is_over(const struct connection *connection)
     return !connection->epoch || connection->number < connection->epoch->number;
 }
 
-/* Into a ring, by its first and oldest one; NULL: empty. */
+/* Appends to a ring, which is known by its first and oldest connection; NULL: empty. */
 static void link_waiting(struct connection **first, struct connection *connection)
 {
     struct connection *next = *first ? *first : connection;
@@ -45,7 +45,7 @@ static void unlink_waiting(struct connection **first, struct connection *connect
         *first = next == connection ? NULL : next;
 }
 
-/* False when memory is out. */
+/* Returns false if memory is out. */
 static bool start_waiting(struct connection *connection)
 {
     const char *key = connection->question.key;
@@ -56,7 +56,7 @@ static bool start_waiting(struct connection *connection)
     return connection->waiting = place;
 }
 
-/* The next one's key takes the place of its own in the map. */
+/* The key in the map is that of the ring's first connection, so the next one replaces it. */
 static void stop_waiting(struct connection *connection)
 {
     const char *key = connection->question.key;
@@ -127,7 +127,8 @@ static void answer_get(struct connection *connection, struct store *store)
         put_answer(connection, OUTCOME_FULL);
 }
 
-/* The ring is no longer in a map. A write that fails is also an event of the socket, where it is noticed. */
+/* The ring is no longer in a map. A write that fails is also an event of the socket, which the server
+ * handles. */
 static void answer_ring(struct connection *first, struct store *store)
 {
     struct connection *last = first->previous, *each, *next = first;
@@ -154,7 +155,7 @@ static void begin(struct store *store, struct epoch *epoch, uint32_t number)
     size_t cursor = 0;
     if (!store_begin(store, epoch, number))
         return;
-    epoch->waiting = (struct map){0}; /* some wait on, for an epoch that is newer still */
+    epoch->waiting = (struct map){0}; /* those of an even newer epoch wait again */
     while ((first = map_next(&waiting, &cursor)))
         answer_ring(first, store);
     map_free(&waiting);
@@ -242,9 +243,9 @@ static void answer(struct connection *connection, struct store *store)
     }
 }
 
-/* Sends what answers the last question, then reads: a client that does not read costs one answer. The next
- * question ends a get that waits. A value to be stored points into the stream, which keeps it until the next
- * question is read: answer() is called before. */
+/* Sends the answer to the last question before it reads, so that a client that does not read costs one
+ * answer. The next question ends a get that waits. A value to be stored points into the stream, which keeps
+ * it until the next question is read: answer() is called before. */
 static hvd_code next_question(struct connection *connection, hvd_status *status)
 {
     struct stream *stream = &connection->stream;
@@ -258,7 +259,7 @@ static hvd_code next_question(struct connection *connection, hvd_status *status)
         outcome = stream_read(stream, PROTOCOL_FRAME_LIMIT, &body, &length);
     if (outcome == STREAM_AGAIN)
         return HVD_IN_PROGRESS;
-    if (outcome == STREAM_ENDED || outcome == STREAM_FAILED) /* of a client that is done: no fault, no text */
+    if (outcome == STREAM_ENDED || outcome == STREAM_FAILED) /* the client has left, which is no fault */
         return status_set(status, HVD_PEER_LOST, "%s", "");
     if (outcome == STREAM_NO_MEMORY)
         return status_no_memory(status);

@@ -11,20 +11,21 @@
 
 struct connection {
     struct stream stream;
-    struct newcomer newcomer; /* of the server, until `proven` */
+    struct newcomer newcomer; /* belongs to the server, until `proven` */
     bool proven;
     bool waiting;                       /* for a key that is not there yet */
-    int index;                          /* the server's: in its list */
+    int index;                          /* in the server's list */
     struct connection *next, *previous; /* a ring of those that wait for the same key */
     struct epoch *epoch;                /* the newest of the job that it has entered; NULL before */
     uint32_t number;                    /* of the epoch that it has entered */
     uint32_t generation;                /* of the rank; 0: it has not joined */
-    bool ranked, member;                /* as a rank; counted in epoch->members */
+    bool ranked;                        /* it has entered as a rank */
+    bool member;                        /* it is counted in epoch->members */
     struct handshake handshake;
     struct question question; /* the one waited for */
 };
 
-/* Takes ownership of the descriptor; NULL when memory is out. `secret` is not copied. */
+/* Takes ownership of the descriptor; returns NULL if memory is out. `secret` is not copied. */
 struct connection *connection_create(int fd, const char *secret);
 void connection_free(struct connection *connection, struct store *store);
 

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Returns where the body starts; the length in front of it is filled in by frame_end. */
+/* Returns where the body starts; frame_end writes the length in front of it. */
 static size_t frame_begin(struct wire_writer *frame)
 {
     wire_put_u32(frame, 0);

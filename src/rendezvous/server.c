@@ -25,23 +25,24 @@
 struct hvd_rendezvous {
     char *secret;
     int port, stop, poller;
-    struct admission admission; /* the thread's own, except in a child of fork() */
+    struct admission admission; /* belongs to the thread, except in a child of fork() */
     pthread_t thread;
     bool forked; /* this is a child's copy: no thread, no descriptors */
     struct atfork_handler watch;
-    pthread_mutex_t lock; /* of what follows: held by the thread, unless it waits, and by server_lock */
+    pthread_mutex_t
+        lock; /* of the members below; the thread holds it unless it waits, others by server_lock */
     struct store store;
-    atomic_size_t entries, visits; /* of it, for rendezvous_entries and rendezvous_visits */
+    atomic_size_t entries, visits; /* of the store, for rendezvous_entries and rendezvous_visits */
     struct connection **connections;
     int count, capacity;
 };
 
 /* ---- connections -------------------------------------------------------------------------------------- */
 
-/* The list changes under atfork_lock only, so that a child of fork() finds it whole and closes what is in it.
- */
+/* The list changes under atfork_lock only, so that a child of fork() finds it whole and can close all
+ * connections. */
 
-/* Out of the poller first: a child of fork() may still have the socket open. */
+/* Removes it from the poller first: a child of fork() may still have the socket open. */
 static void release(struct hvd_rendezvous *server, struct connection *connection)
 {
     struct connection *last = server->connections[server->count - 1];
@@ -138,8 +139,8 @@ static void advance(struct hvd_rendezvous *server, struct connection *connection
 
 /* ---- the thread --------------------------------------------------------------------------------------- */
 
-/* Edge-triggered: each connection is advanced as far as it goes. Only the one that has news is dropped while
- * others have some. */
+/* Edge-triggered: each connection is advanced as far as possible. While there are news of others, only the
+ * connection whose news are handled is dropped. */
 static void *serve(void *argument)
 {
     struct hvd_rendezvous *server = argument;
@@ -171,16 +172,7 @@ static void *serve(void *argument)
 
 /* ---- start and stop ----------------------------------------------------------------------------------- */
 
-static void close_all(struct hvd_rendezvous *server)
-{
-    while (server->count)
-        drop(server, server->connections[server->count - 1]);
-    admission_abandon(&server->admission);
-    socket_close(&server->stop);
-    socket_close(&server->poller);
-}
-
-/* Only descriptors: the memory may be in the middle of a change. */
+/* Closes descriptors only: another thread may have been changing the memory. */
 static void close_in_child(void *owner)
 {
     struct hvd_rendezvous *server = owner;
@@ -194,7 +186,11 @@ static void close_in_child(void *owner)
 
 static void server_free(struct hvd_rendezvous *server)
 {
-    close_all(server);
+    while (server->count)
+        drop(server, server->connections[server->count - 1]);
+    admission_abandon(&server->admission);
+    socket_close(&server->stop);
+    socket_close(&server->poller);
     store_free(&server->store);
     pthread_mutex_destroy(&server->lock);
     free(server->connections);
@@ -202,13 +198,6 @@ static void server_free(struct hvd_rendezvous *server)
         crypto_wipe(server->secret, strlen(server->secret));
     free(server->secret);
     free(server);
-}
-
-static hvd_code start_thread(struct hvd_rendezvous *server, hvd_status *status)
-{
-    bool added = platform_poller_add(server->poller, server->stop, POLLER_READ, &server->stop);
-    int error = !added ? errno : thread_start(&server->thread, serve, server);
-    return error ? status_set_errno(status, error, "can't start the rendezvous' thread") : HVD_OK;
 }
 
 static hvd_code listen_at(struct hvd_rendezvous *server, const struct addresses *where, const char *ports,
@@ -232,7 +221,7 @@ static hvd_code listen_at(struct hvd_rendezvous *server, const struct addresses 
     return code;
 }
 
-/* "10.0.0.7,[fd00::7]:20000-20099" and the like, which is cut into pieces. */
+/* Cuts a text such as "10.0.0.7,[fd00::7]:20000-20099" into its addresses and ports. */
 static hvd_code parse_where(char *text, struct addresses *where, const char **ports, hvd_status *status)
 {
     char *rest;
@@ -259,7 +248,9 @@ static hvd_code open_server(struct hvd_rendezvous *server, const char *secret, c
     if (!server->secret || !make_room(server))
         return status_no_memory(status);
     TRY(listen_at(server, where, ports, status));
-    return start_thread(server, status);
+    bool added = platform_poller_add(server->poller, server->stop, POLLER_READ, &server->stop);
+    int error = added ? thread_start(&server->thread, serve, server) : errno;
+    return error ? status_set_errno(status, error, "can't start the rendezvous' thread") : HVD_OK;
 }
 
 hvd_code hvd_rendezvous_start(const char *address, const char *secret, hvd_rendezvous **rendezvous,

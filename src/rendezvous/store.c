@@ -9,7 +9,7 @@
 struct entry {
     size_t key_length;
     uint32_t length; /* of the value */
-    uint32_t joins;  /* in the map of joins: how many there were */
+    uint32_t joins;  /* in the map of joins: how often the rank has joined */
     uint64_t number; /* of the put */
     uint8_t bytes[]; /* key, value */
 };
@@ -51,7 +51,7 @@ void store_free(struct store *store)
     map_free(&store->jobs);
 }
 
-/* A new entry in place of the one that is there; NULL when the store is full. */
+/* Puts a new entry in place of the one that is there; returns NULL if the store is full. */
 static struct entry *replace(struct store *store, struct map *map, const void *key, size_t key_length,
                              uint32_t length)
 {
@@ -64,7 +64,9 @@ static struct entry *replace(struct store *store, struct map *map, const void *k
     memcpy(entry->bytes, key, key_length);
     size_t bytes = store->bytes - before + size_of(entry);
     bool full = bytes > STORE_BYTES_LIMIT || (!old && store->entries >= STORE_ENTRY_LIMIT);
-    /* The map has room for the new entry then (it never shrinks to the brim), so the old one is not lost. */
+    /* The map then has room for the new entry (it never shrinks until it is full), so the old one is not
+     * lost.
+     */
     if (!full && old)
         map_remove(map, key, key_length);
     if (full || !map_put(map, entry->bytes, key_length, entry)) {
@@ -166,7 +168,7 @@ bool store_join(struct store *store, struct epoch *epoch, uint32_t rank, uint32_
     return true;
 }
 
-/* Not before all have joined: a rank that is late finds the values of the others, e.g. why they could not
+/* Values stay until all ranks have joined: a late one finds those of the others, e.g. why they could not
  * start. */
 void store_leave(struct store *store, struct epoch *epoch)
 {

@@ -26,7 +26,7 @@ struct epoch {
     uint32_t first;         /* generation of the rank that joins first */
     uint32_t next;          /* one above the highest generation of all epochs */
     struct map table;       /* the starter's keys, and the lasting ones of ranks: what can be watched */
-    struct map values;      /* those of the ranks */
+    struct map values;      /* the ranks' keys */
     struct map joins;       /* by rank: how often it has joined */
     struct map waiting;     /* by key: the first connection of those that wait for it */
     struct watcher *watchers;
@@ -36,8 +36,8 @@ struct epoch {
 struct store { /* zeroed memory is a valid empty store */
     struct map jobs;
     size_t bytes, entries;
-    uint64_t puts; /* how many there were, which numbers them */
-    size_t visits; /* of connections, to advance or to answer them: what the server's work grows with */
+    uint64_t puts; /* number of the last put */
+    size_t visits; /* of connections, to advance or to answer them: a measure of the server's work */
 };
 
 struct store_value {
@@ -51,8 +51,7 @@ struct store_value {
 void store_free(struct store *store);
 /* The newest epoch of the job. NULL when the store is full or memory is out. Stays until store_free. */
 struct epoch *store_epoch(struct store *store, const char *job);
-/* If this is a newer epoch it takes the older one's place, of which nothing stays; otherwise returns false.
- */
+/* Replaces an older epoch, of which nothing stays; returns false if this one is not newer. */
 bool store_begin(struct store *store, struct epoch *epoch, uint32_t number);
 /* Adds to one of an epoch's maps, or replaces; false when the store is full or memory is out. */
 bool store_put(struct store *store, struct map *map, const char *key, const void *value, uint32_t length);
