@@ -25,46 +25,35 @@ static bool is_over(const struct connection *connection)
     return !connection->epoch || connection->number < connection->epoch->number;
 }
 
-/* Appends to a ring, which is known by its first and oldest connection; NULL: empty. */
-static void link_waiting(struct connection **first, struct connection *connection)
-{
-    struct connection *next = *first ? *first : connection;
-    struct connection *last = *first ? next->previous : connection;
-    connection->next = next;
-    connection->previous = last;
-    next->previous = last->next = connection;
-    *first = next;
-}
-
-static void unlink_waiting(struct connection **first, struct connection *connection)
-{
-    struct connection *next = connection->next;
-    connection->previous->next = next;
-    next->previous = connection->previous;
-    if (*first == connection)
-        *first = next == connection ? NULL : next;
-}
-
-/* Returns false if memory is out. */
+/* Appends the connection to the ring of those that wait for its key. The map has the first and oldest one.
+ * Returns false if memory is out. */
 static bool start_waiting(struct connection *connection)
 {
     const char *key = connection->question.key;
     void **place = map_place(&connection->epoch->waiting, key, strlen(key), connection);
-    struct connection *first = place && *place != connection ? *place : NULL;
-    if (place)
-        link_waiting(&first, connection);
-    return connection->waiting = place;
+    if (!place)
+        return false;
+    struct connection *first = *place;
+    struct connection *last = first == connection ? connection : first->previous;
+    connection->next = first;
+    connection->previous = last;
+    first->previous = last->next = connection;
+    return connection->waiting = true;
 }
 
-/* The key in the map is that of the ring's first connection, so the next one replaces it. */
 static void stop_waiting(struct connection *connection)
 {
+    struct connection *next = connection->next;
     const char *key = connection->question.key;
     if (!connection->waiting)
         return;
     connection->waiting = false;
+    connection->previous->next = next;
+    next->previous = connection->previous;
+    /* The key in the map is that of the ring's first connection, so the next one replaces it. */
     struct connection *first = map_remove(&connection->epoch->waiting, key, strlen(key));
-    unlink_waiting(&first, connection);
+    if (first == connection)
+        first = next == connection ? NULL : next;
     if (first)
         map_put(&connection->epoch->waiting, first->question.key, strlen(key), first);
 }
@@ -86,20 +75,14 @@ void connection_free(struct connection *connection, struct store *store)
     free(connection);
 }
 
-static void put_answer(struct connection *connection, enum outcome outcome)
-{
-    struct answer answer = {
-        .id = connection->question.id, .outcome = outcome, .number = connection->generation};
-    answer_encode(&connection->stream.out, &answer);
-}
-
-static void put_value(struct connection *connection, const struct store_value *value)
+/* `value`: of the key; NULL: none. */
+static void put_answer(struct connection *connection, enum outcome outcome, const struct store_value *value)
 {
     struct answer answer = {.id = connection->question.id,
-                            .outcome = OUTCOME_DONE,
+                            .outcome = outcome,
                             .number = connection->generation,
-                            .value = value->bytes,
-                            .length = value->length};
+                            .value = value ? value->bytes : NULL,
+                            .length = value ? value->length : 0};
     answer_encode(&connection->stream.out, &answer);
 }
 
@@ -120,11 +103,11 @@ static void answer_get(struct connection *connection, struct store *store)
         put_over(connection);
     else if (connection->number == connection->epoch->number &&
              store_get(connection->epoch, connection->question.key, &value))
-        put_value(connection, &value);
+        put_answer(connection, OUTCOME_DONE, &value);
     else if (!connection->question.wait)
-        put_answer(connection, OUTCOME_ABSENT);
+        put_answer(connection, OUTCOME_ABSENT, NULL);
     else if (!start_waiting(connection))
-        put_answer(connection, OUTCOME_FULL);
+        put_answer(connection, OUTCOME_FULL, NULL);
 }
 
 /* The ring is no longer in a map. A write that fails is also an event of the socket, which the server
@@ -182,7 +165,7 @@ static void answer_enter(struct connection *connection, struct store *store)
         full = !connection->member;
     }
     if (full || !*question->key)
-        put_answer(connection, full ? OUTCOME_FULL : OUTCOME_DONE);
+        put_answer(connection, full ? OUTCOME_FULL : OUTCOME_DONE, NULL);
     else
         answer_get(connection, store);
 }
@@ -212,7 +195,7 @@ static void answer_put(struct connection *connection, struct store *store)
     begin(store, epoch, connection->number);
     bool done = put(store, epoch, !connection->ranked || question->lasting, question->key,
                     &(struct store_value){.bytes = question->value, .length = question->length});
-    put_answer(connection, done ? OUTCOME_DONE : OUTCOME_FULL);
+    put_answer(connection, done ? OUTCOME_DONE : OUTCOME_FULL, NULL);
 }
 
 enum outcome connections_publish(struct store *store, const char *job, uint32_t number, const char *key,
