@@ -84,7 +84,8 @@ static void draw_sets(struct drawing *d, const struct phase *before)
 /* ---- memory ---------------------------------------------------------------------------------------------
  */
 
-/* Of an unordered phase: beside what is there already, with a gap that the fill of the arena guards. */
+/* For an unordered phase: after the memory in use, with a gap in which the fill of the arena detects writes.
+ */
 static void claim(struct drawing *d, size_t *at, const int64_t *elements, hvd_dtype type,
                   enum filling filling)
 {
@@ -233,7 +234,8 @@ static void scale(struct area *area, double factor)
     area->low += exponent < 0 ? exponent : 0;
 }
 
-/* What a reduction over `ranks` makes of the numbers in an area; false where it is not exact any more. */
+/* Computes the numbers of an area after a reduction over `ranks`; returns false if they are no longer exact.
+ */
 static bool stays_exact(struct area *area, const struct program_step *step, int ranks)
 {
     struct area after = *area;

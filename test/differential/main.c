@@ -1,13 +1,13 @@
-/* main.c - the differential test: random programs of collective operations on the real engine, beside a plain
- * reference.
+/* main.c - the differential test: compares random programs of collective operations on the real engine with a
+ * plain reference.
  *
- *   differential --operations 30000 --seed 7    jobs of seed 7 until so many operations were run
- *   differential --seed 7 --job 12              one of them again
- *   differential --seed 7 --job 12 --steps 3,8  only these of its steps
+ *   differential --operations 30000 --seed 7      jobs of seed 7, until this many operations have run
+ *   differential --seed 7 --job 12                one of them again
+ *   differential --seed 7 --job 12 --steps 3,8    only these of its steps
  *
- * Ranks are threads of this program, or, with HOROVOD_TEST_MPI=n below `mpirun -np n`, processes whose data
- * MPI moves. Each job runs in a process of its own, so one that fails leaves this one to find out which of
- * the steps are needed for that. */
+ * Ranks are threads of this program, or, with HOROVOD_TEST_MPI=n under `mpirun -np n`, processes whose data
+ * MPI moves. Each job runs in a process of its own, so that this one survives a failure and finds out which
+ * of the steps are needed for it. */
 #include "differential/job.h"
 
 #include <getopt.h>

@@ -1,13 +1,13 @@
-/* program.h - random programs: what the ranks of a job do, out of a seed, as plain data that is equal on all
- * of them.
+/* program.h - random programs: the requests of the ranks of a job, made from a seed, as plain data that is
+ * equal on all of them.
  *
  * A program is a list of phases. In a phase every rank submits its steps, one request each, and waits for all
- * of them. All tensors of a rank lie in one block of memory, its arena, so a step is a list of offsets, and
- * what is to come out is what the arenas are after the steps were run one by one (reference.h).
+ * of them. All tensors of a rank are in one block of memory, its arena, so a step is a list of offsets, and
+ * the expected result is the arenas after the steps have run one by one (reference.h).
  *
- * A phase is ordered or not. Ordered: all ranks submit in the order of the steps, whose tensors lie anywhere
- * in areas of one element type each, and hold numbers that every order of additions adds up exactly. Else
- * each rank has an order of its own, every tensor has memory of its own, and may hold any numbers. */
+ * In an ordered phase all ranks submit in the order of the steps. Tensors are anywhere in areas of one
+ * element type each, and hold numbers that every order of additions adds exactly. In an unordered phase each
+ * rank has an order of its own; every tensor has memory of its own, and may hold any numbers. */
 #ifndef HVD_TEST_PROGRAM_H
 #define HVD_TEST_PROGRAM_H
 
@@ -96,7 +96,7 @@ struct phase {
     uint64_t seed;
 };
 
-/* How a job runs, apart from what it does. */
+/* How a job runs; its program says what it does. */
 struct layout {
     int size;
     const char *hosts[RANKS]; /* NULL: this one */

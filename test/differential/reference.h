@@ -1,5 +1,5 @@
-/* reference.h - what comes out of a phase: its steps run one by one, element by element, in the arenas of all
- * ranks at once, by what the documentation says and by nothing of src/device or src/coll. */
+/* reference.h - the result of a phase: its steps are run one by one, element by element, in the arenas of all
+ * ranks, as the documentation says, without code of src/device or src/coll. */
 #ifndef HVD_TEST_REFERENCE_H
 #define HVD_TEST_REFERENCE_H
 
@@ -17,9 +17,9 @@ void reference_make(struct reference *reference, const struct phase *phase, cons
                     const bool *chosen);
 void reference_free(struct reference *reference);
 
-/* Whether element `i` of a tensor of a step may be what it is on `rank`, where it has not the bits of
- * `should`: of a NaN any, of a zero either sign; of what was rounded, within the bound that all orders of
- * additions share. */
+/* Returns true if element `i` of a step's tensor is right on `rank` although its bits differ from those of
+ * `should`: any NaN for a NaN, either sign of zero, and a rounded number within the bound of all orders of
+ * additions. */
 bool reference_accepts(const struct reference *reference, const struct program_step *step,
                        const struct tensor *tensor, int rank, int64_t i, const void *is, const void *should);
 

@@ -39,7 +39,7 @@ static void describe(const struct phase *phase, const struct program_step *step)
     fprintf(stderr, "\n  %s", text);
 }
 
-/* Those that run beside it, where they are few. */
+/* Describes the steps of the same phase, if they are few. */
 static void describe_others(const struct phase_run *run, const struct program_step *step)
 {
     const bool *chosen = &run->runner->job->chosen[run->phase->steps[0].number];

@@ -1,11 +1,10 @@
-/* driver.c - runs a fuzz entry: first the corpus, then for --seconds inputs made from it, kept when they
- * reach code that none reached before. gcc's -fsanitize-coverage=trace-pc,trace-cmp says where the code goes
- * and what it compares with; without it the inputs are merely random. clang's libFuzzer takes the same
- * entries.
+/* driver.c - runs a fuzz entry: first the corpus, then for --seconds inputs made from it. Those that reach
+ * new code are kept. gcc's -fsanitize-coverage=trace-pc,trace-cmp reports which code runs and what it
+ * compares; without it the inputs are merely random. clang's libFuzzer accepts the same entries.
  *
  *   fuzz_x [--seconds S] [--seed N] [--keep FOLDER] [FILE or FOLDER]...
  *
- * --keep writes what was new to a folder. An input that fails is written to fuzz_x.crash. One thread. */
+ * --keep writes the new inputs to a folder. An input that fails is written to fuzz_x.crash. One thread. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +40,7 @@ static const char *keep_folder;
 static char crash_path[512];
 static struct input current; /* what runs just now, for the report of a crash */
 
-/* ---- what the compiler tells of the code --------------------------------------------------------------- */
+/* ---- coverage, which the compiler reports -------------------------------------------------------------- */
 
 static uint8_t counts[MAP_SIZE], seen[MAP_SIZE];
 static uintptr_t previous;

@@ -1,5 +1,5 @@
-/* fuzz_agent.c - any bytes where launcher and agents read each other's frames, a few at a time. First byte:
- * what the launcher sends (0), or what agents send, behind the noise of a shell. */
+/* fuzz_agent.c - any bytes as the frames between launcher and agents, a few at a time. The first byte is 0
+ * for those that the launcher sends; otherwise they are an agent's, after the output of a shell. */
 #include "base/status.h"
 #include "launch/agents.h"
 #include "launch/starter.h"

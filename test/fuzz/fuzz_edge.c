@@ -1,5 +1,6 @@
-/* fuzz_edge.c - any bytes as the stream of a link, in pieces of any size: what comes out as messages must be
- * what went in, and an impossible length ends it. First byte: how the pieces are cut. */
+/* fuzz_edge.c - any bytes as the stream of a link, in pieces of any size: the messages that are read must be
+ * those that were written, and an impossible length ends the stream. The first byte decides how the pieces
+ * are cut. */
 #include "engine/edge.h"
 
 #include <stdlib.h>

@@ -69,7 +69,7 @@ static void feed_by_socket(const uint8_t *bytes, size_t length)
     close(ends[1]);
 }
 
-/* An acceptor takes encrypted connections: any hello; or, behind true messages, any bytes where TLS begins.
+/* An acceptor of encrypted connections gets any bytes as the hello or, after true messages, where TLS starts.
  */
 static void encrypt(const uint8_t *bytes, size_t length, bool as_tls)
 {

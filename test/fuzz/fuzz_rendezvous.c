@@ -1,6 +1,6 @@
-/* fuzz_rendezvous.c - any bytes as what members of the job send to each other before there are links:
- * questions to the store (over a connection that has been authenticated), answers, address records, offers of
- * memory, fault records. The first byte says which of them. */
+/* fuzz_rendezvous.c - any bytes as the messages of members before they have links: questions to the store
+ * (over an authenticated connection), answers, address records, offers of memory, fault records. The first
+ * byte selects one of them. */
 #include "base/fault.h"
 #include "base/platform.h"
 #include "rendezvous/connection.h"

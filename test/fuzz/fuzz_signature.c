@@ -1,5 +1,6 @@
-/* fuzz_signature.c - any bytes as two signatures: what is well-formed can be kept, compared, and told apart
- * in words that fit. First two bytes: the size of the set, the length of the first signature. */
+/* fuzz_signature.c - any bytes as two signatures: well-formed ones can be kept, compared, and their
+ * difference described in a text that fits. The first two bytes are the size of the set and the length of the
+ * first signature. */
 #include "coordinate/mismatch.h"
 #include "coordinate/table.h"
 

@@ -486,7 +486,7 @@ hvd_code device_submit(hvd_context *context, const hvd_request *request, hvd_han
     return code;
 }
 
-/* Reads the outputs back; what is no output must be what it was. */
+/* Reads the outputs back; the other memory must be unchanged. */
 static void settle(struct shadow *shadow, hvd_code code)
 {
     if (shadow->settled || code == HVD_IN_PROGRESS)

@@ -1,10 +1,10 @@
-/* device.h - a device whose memory only its own functions can touch: its pages are inaccessible to all else,
- * so whatever dereferences a tensor elsewhere dies of SIGSEGV. It works late: copies and events are done when
- * they have been asked for a few times, and what is not yet copied is garbage.
+/* device.h - a device whose memory only its own functions can access: its pages are inaccessible otherwise,
+ * so code that dereferences a tensor elsewhere ends by SIGSEGV. The device is slow: copies and events are
+ * done when they have been queried a few times, and bytes that are not yet copied are garbage.
  *
- * Included in front of a test (-include), it puts all tensors of the test's requests on this device: inputs
- * are written by a stream that is behind when the engine gets the request, and outputs are read back when the
- * test has waited. */
+ * Included in front of a test (-include), it puts all tensors of the test's requests on this device. A stream
+ * writes the inputs after the engine has received the request, and outputs are read back after the test has
+ * waited. */
 #ifndef HVD_TEST_DEVICE_H
 #define HVD_TEST_DEVICE_H
 

@@ -61,7 +61,7 @@ hvd_context *join_job(const struct member *member, const char *job, int rank, in
     /* A rank that looks at silent peers now and then would hide a missing wake-up. */
     set(config, "stall_warning_seconds", "0");
     set(config, "timeout_seconds", "0");
-    /* The test's own deadline says which ranks hang; a slow machine fails none. */
+    /* The test's own deadline reports which ranks hang; a slow machine does not make it fail. */
     set(config, "start_timeout_seconds", "3600");
     const char *const *setting = member->settings;
     for (; setting && setting[0]; setting += 2)

@@ -88,8 +88,8 @@ static void group(struct member *member, int32_t set, const struct member *in_se
         check(data[t], (size_t)lengths[t], t, "group");
 }
 
-/* Submitted apart, in an order of each rank's own, among plain sums; what runs as one batch the root decides.
- */
+/* Each rank submits them one by one, in its own order, mixed with plain sums; the root decides which run as
+ * one batch. */
 static void many_at_once(struct member *member)
 {
     float data[TENSORS][LONGEST], sums[TENSORS];

@@ -1,5 +1,5 @@
-/* test_backend.c - back ends that take whole collectives, as MPI and NCCL do: one whose threads finish later
- * and signal a descriptor, one that has to be polled, one that fails, one that hangs until it is aborted. */
+/* test_backend.c - back ends that run whole collectives, as MPI and NCCL do: one whose threads finish later
+ * and signal a descriptor, one that must be polled, one that fails, one that hangs until it is aborted. */
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/platform.h"
@@ -614,8 +614,8 @@ static void sets_that_end_with_the_job(struct member *member)
     overlapping_sets(member, false);
 }
 
-/* The ranks leave while operations of all sets are in flight: what had begun on all of a set's ranks runs to
- * its end, though set 0 gives no turns any more, and the rest fails. */
+/* The ranks leave while operations of all sets are in flight. Operations that have started on all ranks of a
+ * set complete, although set 0 no longer gives turns; the others fail. */
 static void leaving_early(struct member *member)
 {
     enum { SETS = 3, EACH = 4 };

@@ -153,8 +153,8 @@ static hvd_code reduce_floats(struct member *member, const char *name, int64_t e
     return hvd_run(member->context, &request, NULL, status);
 }
 
-/* One rank submits another shape: an error for this round on every rank that says who, and life goes on;
- * first with a name never seen before, then with one that is cached. */
+/* One rank submits another shape: every rank gets an error that names it, for this round only. The name is
+ * new at first, then cached. */
 static void mismatch(struct member *member)
 {
     hvd_status status;

@@ -37,7 +37,7 @@ static void counts_operations(struct member *member)
     CHECK(!counters_for(member, 0, HVD_BROADCAST).submitted, "a broadcast that never was");
 }
 
-/* A wait that runs out counts, too, before the progress thread may have taken the request. */
+/* A wait that times out is counted as well, even before the progress thread has received the request. */
 static void counts_waits_that_run_out(struct member *member)
 {
     hvd_handle *handle = NULL;

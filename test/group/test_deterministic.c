@@ -25,7 +25,7 @@ struct sample {
     hvd_handle *handle;
 };
 
-/* A job of one seed, run several times; what it gave where there is no simpler reference. */
+/* A job of one seed, which runs several times; its results are the reference if there is no simpler one. */
 struct story {
     uint64_t seed;
     bool again;

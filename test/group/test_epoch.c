@@ -1,5 +1,5 @@
-/* test_epoch.c - processes that go on as other ranks: survivors and newcomers meet in the next epoch, by
- * their slots; what is late is refused, and what is old leaves nothing at the rendezvous. */
+/* test_epoch.c - processes that continue as other ranks: surviving and new processes form the next epoch, by
+ * their slots; a late one is refused, and an old epoch leaves nothing at the rendezvous. */
 #include "group.h"
 
 #include "base/clock.h"

@@ -1,5 +1,6 @@
-/* test_factors.c - the factors before and after a reduction: whatever they are, they do what IEEE 754 says,
- * in every type, by every algorithm, in the messages of the coordinator and beside ranks that have joined. */
+/* test_factors.c - the factors before and after a reduction: any of them, also infinite ones and NaN,
+ * multiply as IEEE 754 requires, in every type, by every algorithm, in the messages of the coordinator, and
+ * with ranks that have joined. */
 #include "base/types.h"
 #include "group.h"
 #include "values.h"

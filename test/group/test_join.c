@@ -104,9 +104,9 @@ static void check_scaled(const struct scaled *scaled, hvd_handle *handle, const 
     check_value(scaled->dtype, data, 0, expected, hvd_dtype_name(scaled->dtype));
 }
 
-/* Rank 0 submits one of two that rank 1 submits, and joins, as the others did before: for rank 0 the factor
- * applies to the one, and not to the identity that stands for the other. They are ready together, as the root
- * waits for a cycle; the priority says which comes first. */
+/* Rank 1 submits two requests. Rank 0 submits one of them and joins; the others have joined before. On rank 0
+ * the factor applies to its request, and not to the identity that replaces the other one. Both are ready
+ * together, since the root waits for a cycle; the priority decides which is first. */
 static void scale_one_of_two(struct member *member, const struct scaled *scaled)
 {
     double data[2][2];

@@ -1,5 +1,5 @@
-/* test_large_outputs.c - large results in memory of the caller: beside each other in place and in pages never
- * touched, for which large pages are asked. */
+/* test_large_outputs.c - large results in memory of the caller, some in place and some in pages that were
+ * never accessed, for which large pages are requested. */
 #include "base/platform.h"
 #include "values.h"
 

@@ -1,7 +1,7 @@
-/* test_life.c - a job's whole life again and again: no barrier between rounds, several jobs at once in one
- * process, a smaller job after a fault; and what a life leaves behind, which must be nothing.
+/* test_life.c - whole lives of a job, one after another: no barrier between rounds, several jobs at once in
+ * one process, a smaller job after a fault. A life must leave nothing behind.
  *
- * HOROVOD_TEST_LIVES says how many rounds; `make soak` asks for 1,000. */
+ * HOROVOD_TEST_LIVES is the number of rounds; `make soak` runs 1,000. */
 #include "group.h"
 
 #include <stdatomic.h>

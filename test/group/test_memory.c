@@ -1,5 +1,5 @@
-/* test_memory.c - what a rank holds beyond its tensors does not grow: not with names that come once, and not
- * for good with many requests at once. */
+/* test_memory.c - the memory of a rank beyond its tensors does not grow with names that are used once, and
+ * many simultaneous requests do not enlarge it for long. */
 #include "group.h"
 
 #include <stdio.h>
@@ -69,8 +69,8 @@ static void names_that_stay(struct member *member)
     CHECK(after <= before || each <= 400, "a name takes %zu bytes", each);
 }
 
-/* 10,000 at once take more than 10 MiB on each of the three; what stays, mostly 2 MiB in all, is scattered
- * over pages. */
+/* 10,000 requests at once need more than 10 MiB on each of the three ranks; afterwards mostly 2 MiB in all
+ * remain, scattered over pages. */
 static void a_burst(struct member *member)
 {
     for (int i = 0; i < 3; i++)

@@ -173,7 +173,7 @@ static const char *push_and_wait(const struct mxnet_call *call)
     return pushed.error;
 }
 
-/* Whether its error says so; "": whether it has none. */
+/* Returns true if the call's error contains the words; "": if there is none. */
 static bool ends_with(const struct mxnet_call *call, const char *words)
 {
     const char *error = push_and_wait(call);

@@ -1,6 +1,6 @@
-/* test_names.c - what a name stands for: ranks whose operations under one name differ learn it at once,
- * several operations under one name run one after the other, and the names of users, of bindings and of the
- * engine never meet. */
+/* test_names.c - what a name means: ranks whose operations of one name differ get an error at once, several
+ * operations of one name run one after the other, and the names of users, bindings and the engine never
+ * collide. */
 #include "group.h"
 
 #include <stdio.h>

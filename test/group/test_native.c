@@ -1,5 +1,5 @@
-/* test_native.c - the entry for native code, and the handler of XLA with a stand-in for XLA: calls from many
- * threads, in lives that end beside them. One process has one entry, so rank 0 of each job uses it. */
+/* test_native.c - the entry for native code, and the handler of XLA with a stand-in for XLA: many threads
+ * call it while the lives of the job end. A process has one entry, so rank 0 of each job uses it. */
 #include "group.h"
 
 #include "native/dtype.h"
@@ -326,7 +326,7 @@ static void *submit_until_stopped(void *argument)
     return NULL;
 }
 
-/* Kernels go on while the context comes and goes: none touches one that is freed. */
+/* Kernels run while contexts are created and closed; none uses a context that has been freed. */
 TEST(test_lives_beside_threads_that_submit)
 {
     struct shared shared = {0};

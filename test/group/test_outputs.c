@@ -1,6 +1,6 @@
-/* test_outputs.c - results in memory of the caller: a shape that is not the result's is an error of that rank
- * alone, and memory may be shared where the rows of a rank lie in both. The values of every type are in
- * test_exchanges.c. */
+/* test_outputs.c - results in memory of the caller: an output of another shape than the result is an error of
+ * that rank alone, and input and output may share the memory of the rank's own rows. test_exchanges.c tests
+ * the values of every type. */
 #include "group.h"
 
 #include <stdio.h>
@@ -68,8 +68,8 @@ static hvd_code run(struct member *member, const hvd_request *request, hvd_statu
     return code;
 }
 
-/* One rank's output has another number of rows, now too many, now too few: its error names both shapes, its
- * memory stays as it was, the others have their results, and so has it the next time. */
+/* One rank's output has too many rows, or too few: its error names both shapes and its memory is unchanged;
+ * the others have their results, and this rank has its result the next time. */
 static void wrong_rows(struct member *member, hvd_operation operation, int wrong_rank, int64_t more)
 {
     struct buffers buffers;
@@ -105,7 +105,7 @@ static void wrong_shapes(struct member *member)
     check_allreduce_works(member, "the job goes on");
 }
 
-/* The input shares memory with the output, but does not lie where its rows go. */
+/* The input shares memory with the output, but not where its own rows belong. */
 static void shared_elsewhere(struct member *member)
 {
     for (int o = 0; o < OPERATIONS; o++) {

@@ -1,6 +1,6 @@
-/* test_overlap.c - requests in flight that use the same memory: what a rank gets is what it would get one by
- * one, whatever the memory of the other ranks: in the order of submission where that is one on all ranks,
- * else in one order on all of them. */
+/* test_overlap.c - requests in flight that use the same memory: results are as if the requests ran one by
+ * one, whatever memory the other ranks use. Their order is that of submission if it is the same on all ranks,
+ * otherwise one order that all ranks share. */
 #include "group.h"
 
 #include <sched.h>
@@ -47,7 +47,7 @@ static void one_rank_shares(struct member *member)
     }
 }
 
-/* A part of what a long one writes, and what one part reads. */
+/* A part of the memory that a long request writes, and the memory that one part reads. */
 static void parts(struct member *member)
 {
     static _Thread_local float data[ELEMENTS], copy[ELEMENTS];
@@ -90,7 +90,7 @@ static void in_two_sets(struct member *member)
     }
 }
 
-/* A join comes behind what is held back. */
+/* A join waits for requests that are held back. */
 static void joined_behind(struct member *member)
 {
     float value = (float)(member->rank + 1);

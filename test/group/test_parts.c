@@ -1,4 +1,4 @@
-/* test_parts.c - groups whose members share memory: what a rank gets is what it would get one by one. */
+/* test_parts.c - groups whose members share memory: results are as if the members ran one by one. */
 #include "group.h"
 
 #include <string.h>
@@ -192,7 +192,7 @@ static void behind_groups_of_another_set(struct member *member)
     behind_groups(member);
 }
 
-/* What writes the memory of a group waits for all of its parts, too, also where the group fails. */
+/* A request that writes the memory of a group waits for all of its parts, even if the group fails. */
 static void written_behind_a_group(struct member *member)
 {
     float x[2] = {1, 1}, y[2] = {1, 1};

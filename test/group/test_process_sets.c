@@ -639,7 +639,7 @@ static void limit_one_rank(const char *transport, int limited)
     pid_t children[2];
     int addresses[2];
     CHECK(pipe(addresses) == 0, "no pipe");
-    /* Both before there is another thread, whose locks a child would find taken. */
+    /* Both are forked before there is another thread: a child would inherit the locks that it holds. */
     for (int rank = 0; rank < 2; rank++) {
         children[rank] = fork();
         CHECK(children[rank] >= 0, "no fork");

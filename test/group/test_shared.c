@@ -9,7 +9,8 @@
 
 enum { ROUNDS = 2, TENSORS = 24 };
 
-/* Below and above what is lent; odd, so that ranks' blocks begin anywhere; many pieces. */
+/* Sizes below and above the limit of lending; odd, so that the ranks' blocks start anywhere; in many pieces.
+ */
 static const size_t counts[] = {5000, 300007, 1200011};
 
 /* Which ranks' tensors are shared. */

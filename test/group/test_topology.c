@@ -133,7 +133,7 @@ TEST(test_ranks_find_their_places)
         }
 }
 
-/* A rank without a setting of its own is where the system says, so all ranks of a group share a host. */
+/* Without the setting the system identifies the host, so all ranks of a group share one. */
 static void check_one_host(struct member *member)
 {
     hvd_placement place = hvd_get_placement(member->context);
@@ -215,7 +215,7 @@ TEST(test_differences_name_ranks_and_values)
                      "rank 1 has HOROVOD_CROSS_SIZE=3, but it is 1");
 }
 
-/* Within the time, and each rank that is there says who is not. */
+/* The error is in time, and that of each present rank names the missing ones. */
 TEST(test_missing_ranks_are_named)
 {
     hvd_rendezvous *rendezvous;

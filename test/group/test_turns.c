@@ -1,5 +1,5 @@
-/* test_turns.c - what a turn of progress costs: on many ranks it looks at the links that have news, not at
- * all of them. Counted (faulty.h), not timed. */
+/* test_turns.c - the cost of a turn of progress: on many ranks it visits only the links that have news.
+ * Visits are counted (faulty.h), not timed. */
 #include "faulty.h"
 #include "group.h"
 

@@ -36,9 +36,9 @@ enum { UNKNOWN = -1, HELD = -2 };
 static atomic_int bell = UNKNOWN; /* of rank 0's hub */
 static _Thread_local bool is_caller;
 
-/* The engine's calls, too. A caller that takes the lock takes the poller out of the bell; what puts it back
- * comes between the last turn of progress and the release of the word: there the progress thread is held for
- * longer than a caller yields. */
+/* Replaces the engine's calls as well. A caller that acquires the lock removes the poller from the bell. The
+ * call that restores it is made between the last turn of progress and the release of the lock: there the
+ * progress thread is held for longer than a caller yields. */
 int epoll_ctl(int poller, int operation, int descriptor, struct epoll_event *event)
 {
     int expected = is_caller ? UNKNOWN : poller;
@@ -132,8 +132,8 @@ int sched_yield(void)
     return 0;
 }
 
-/* Rank 1 comes late to each operation. Within 5 us a rank can't yield often; in 1 ms it does so thousands
- * of times. */
+/* Rank 1 submits each operation late. In 5 us a rank can't yield often; in 1 ms it yields thousands of times.
+ */
 static void wait_for_a_late_host(struct member *member)
 {
     float value = 1;

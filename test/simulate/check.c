@@ -135,7 +135,7 @@ static void check_fusion(struct virtual_rank *member, const struct batch *batch)
     world->tally->full += member->running == 1;
 }
 
-/* The first member that has a request of its own says what it is. */
+/* The first member with a request of its own tells which request it is. */
 static void resolve(struct virtual_rank *member, struct decided *decided, int index, int code)
 {
     struct set *set = member->set;
@@ -537,7 +537,7 @@ void check_end(struct world *world)
                 continue;
             const struct virtual_rank *other = failed[component[member->rank]];
             check_member_end(member, other, closing[s]);
-            /* Another set may have a way where set 0 has none. */
+            /* Another set may have a path that set 0 lacks. */
             if (other && (world->scenario.broken || (world->scenario.split && s == 0)))
                 check_cause(member, other);
         }

@@ -224,7 +224,7 @@ static void come_back(struct virtual_rank *member)
 
 /* ---- the end of a request ------------------------------------------------------------------------------ */
 
-/* The round of this name is over; what comes next? */
+/* Continues with the next request after a round of this name has finished. */
 static void advance(struct slot *slot)
 {
     struct virtual_rank *member = slot->member;

@@ -26,7 +26,7 @@ static void spoil(struct world *world, struct message *message)
     world->garbage_left--;
 }
 
-/* A peer gone mad: what it says may still be well-formed. */
+/* A peer that sends garbage, which may be well-formed. */
 static void corrupt(struct world *world, struct message *message)
 {
     for (int i = 0; i < 3; i++)

@@ -1,4 +1,4 @@
-/* program.c - what the members of a process set request, and what must become of it. */
+/* program.c - the requests of the members of a process set, and their outcomes. */
 #include "program.h"
 
 #include "base/types.h"
@@ -81,7 +81,8 @@ static bool runs_without(const struct program *p, int name, int round, bool root
                                               (root_requests || row->argument != ARGUMENT_root));
 }
 
-/* What must become of a name: all who request it have to request the same, and who does not has joined. */
+/* The outcome that a name must have: all ranks that request it must request the same, and the others have
+ * joined. */
 static void judge(struct program *p, int name, int round)
 {
     struct plan *plan = plan_of(p, name, round);

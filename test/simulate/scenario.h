@@ -1,5 +1,5 @@
-/* scenario.h - what happens in one run, drawn from its seed: the tree, the settings, what every rank requests
- * in each process set, and what goes wrong. */
+/* scenario.h - the events of one run, drawn from its seed: the tree, the settings, the requests of every rank
+ * in each process set, and the faults. */
 #ifndef SIMULATE_SCENARIO_H
 #define SIMULATE_SCENARIO_H
 
@@ -69,7 +69,7 @@ struct scenario {
     int64_t spread, delay, think, execution; /* longest times: between submissions, on an edge, ... */
     int64_t opening;                         /* ... until a new set is connected */
     int duplicate_percent;
-    int sleep_percent; /* submissions that come several stall times too late, times 100 */
+    int sleep_percent; /* submissions that are several stall times late, times 100 */
     bool one_order;    /* batches start in one order over all process sets */
     bool mute;         /* one rank never requests the last round of name 0 */
     bool finale;       /* every rank leaves when it is through */

@@ -47,7 +47,7 @@ struct virtual_rank {
     int rank;   /* in the job */
     struct tree_node tree;
     struct coordinator *coordinator; /* NULL: not there yet */
-    struct early *early;             /* what came before it was; the last one first */
+    struct early *early;             /* messages that arrived before it was there, newest first */
     struct slot *slots;              /* [names] */
     struct pending join;
     int begun;                       /* batches before this one have started, of those that wait for a turn */
@@ -73,7 +73,7 @@ struct decided {
     int64_t time;
     struct choice choice;
     bool is_short;
-    uint64_t result;  /* hash of the result that came with the decision; 0: none */
+    uint64_t result;  /* hash of the result that the decision carried; 0: none */
     int first, count; /* in `codes` */
     int started;      /* members that run it */
     bool blocked;     /* those that run it do so for ever */
@@ -105,7 +105,7 @@ struct set {
     int *last_joined;            /* [epochs] */
     uint64_t fusion_threshold;   /* the root's now */
     struct choice chosen;        /* by the root for the last batch */
-    int last_heard;              /* of whose join the root heard last */
+    int last_heard;              /* the rank whose join the root received last */
     int *latest;                 /* [names] the last round that was requested */
     uint64_t *numbers;           /* [rounds] of the unnamed */
     struct decided *decided;
@@ -170,7 +170,7 @@ void plan_turn(struct virtual_rank *member);
 struct set *set_create(struct world *world, int id, const int *ranks, int size);
 void set_free(struct set *set);
 void member_open(struct virtual_rank *member);
-/* A set that was added gets its coordinator, if it has none, and all that came before it. */
+/* Gives an added set its coordinator, if it has none, and the messages that arrived before it. */
 void member_adopt(struct virtual_rank *member);
 struct virtual_rank *find_member(struct set *set, int rank); /* of the job; NULL: none */
 int member_parent(const struct virtual_rank *member);        /* its number; -1 at the root */
@@ -221,7 +221,7 @@ void split_look(struct world *world, int rank);
 void split_check_cause(const struct virtual_rank *member, const struct silence *silence);
 int *split_components(const struct world *world); /* [ranks of the job], malloc'd */
 
-/* scale.c: counts what a step costs among so many ranks. False: it grows with them. */
+/* scale.c: counts the work of a step on this many ranks. Returns false if it grows with them. */
 bool scale_run(int size);
 
 /* check.c */

@@ -1,6 +1,6 @@
-/* fake_links.h - links between the ranks of one test, all driven by one thread: a bounded pipe each way that
- * moves odd numbers of bytes, or none, as a seeded generator says, so that every way through a partial
- * transfer is taken. Checks that both ends see the same messages. */
+/* fake_links.h - links between the ranks of one test, all driven by one thread: a bounded pipe each way. A
+ * seeded generator decides how many bytes move, or none, so that partial transfers end anywhere. Checks that
+ * both ends see the same messages. */
 #ifndef HVD_TEST_FAKE_LINKS_H
 #define HVD_TEST_FAKE_LINKS_H
 

@@ -1,6 +1,6 @@
-/* intruders.h - connections to a port of a job that do not belong to it, over real connections: in floods,
- * with a wrong key, another release, garbage, lengths beyond the limits, or what was recorded of a member.
- * Each must be turned away in time; whether the job goes on is for the test to look at. */
+/* intruders.h - real connections to a port of a job that do not belong to it: in floods, with a wrong key,
+ * another release, garbage, lengths beyond the limits, or the recorded bytes of a member. Each must be
+ * dropped in time; the test checks that the job continues. */
 #ifndef HVD_TEST_INTRUDERS_H
 #define HVD_TEST_INTRUDERS_H
 
@@ -33,8 +33,8 @@ void try_wrong_key(const struct target *target);
 /* It says why, in a form that every release reads. */
 void try_other_release(const struct target *target);
 
-/* What a member has sent, word for word: the nonce of the other end is a new one. Whether it accepts what
- * comes behind is for the caller to look at. */
+/* Replays the bytes of a member; the nonce of the other end is a new one. The caller checks that the bytes
+ * after it are not accepted. */
 void try_replay(const struct target *target, const void *behind, size_t behind_length);
 
 /* A body longer than any message, one byte longer, and lengths inside of a body that lead out of it. */

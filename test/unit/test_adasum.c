@@ -153,8 +153,8 @@ static void check_inputs_untouched(const struct adasum_case *c, value_fn value)
         }
 }
 
-/* Numbers between -1 and 1 without order. The first ones, which may be all of a tensor, have one sign: the
- * formula jumps where an operand is zero but for a rounding. */
+/* Random numbers between -1 and 1. The first ones, which may be a whole tensor, have one sign: the formula is
+ * discontinuous where an operand is zero except for rounding. */
 static double any_value(int rank, size_t i)
 {
     uint64_t bits = (i + 1) * 0x9e3779b97f4a7c15u + (uint64_t)rank * 0xbf58476d1ce4e5b9u;
@@ -202,7 +202,7 @@ TEST(test_long)
     }
 }
 
-/* Each rank's numbers stand where the others have none. */
+/* Each rank has numbers where the others have zeros. */
 static double orthogonal_value(int rank, size_t i)
 {
     return i % WORLD_SIZES == (size_t)rank ? (double)(i % 7) - 3 : 0;
@@ -262,7 +262,8 @@ TEST(test_nan_stays_in_its_tensor)
     }
 }
 
-/* However the bytes came in: the links of each run take other amounts at other times. */
+/* The result does not depend on how the bytes arrive: the links of each run move other amounts at other
+ * times. */
 TEST(test_same_bits_in_every_run)
 {
     static float first[ELEMENTS];

@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A row that does what the test says. */
+/* A row that the test controls. */
 struct fake {
     uint64_t least;                 /* bytes that it takes */
-    enum backend_progress progress; /* what it says while a collective is under way */
+    enum backend_progress progress; /* what it returns while a collective is in flight */
     struct collective_queue under_way;
     int calls;
     bool finishes;
@@ -245,7 +245,7 @@ TEST(test_order_across_rows)
     backends_close(&backends);
 }
 
-/* A row without work is left alone; one that has to be polled says so while it has some. */
+/* A row without work is not called; one that must be polled reports it while it has work. */
 TEST(test_what_the_driver_must_do)
 {
     struct work work;
@@ -269,7 +269,7 @@ TEST(test_what_the_driver_must_do)
     backends_close(&backends);
 }
 
-/* What the root has chosen, and this rank can't do: the text says who and what. */
+/* This rank can't run the row that the root has chosen: the text names both ranks and the row. */
 TEST(test_refusals)
 {
     static const struct backend *const rows[] = {&missing, &first, NULL};
@@ -294,7 +294,7 @@ TEST(test_refusals)
     backends_close(&backends);
 }
 
-/* The numbers of the host's algorithms come from another process, too. */
+/* The numbers of the host's algorithms are received from another process as well. */
 TEST(test_host_refuses_numbers)
 {
     static const struct backend *const rows[] = {&backend_host, NULL};

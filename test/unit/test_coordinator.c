@@ -269,7 +269,7 @@ static void flush(int rank)
     coordinator_flush(ranks[rank].coordinator, now);
 }
 
-/* Until nothing is said any more. */
+/* Until no message is left. */
 static void settle(void)
 {
     do {
@@ -615,7 +615,8 @@ TEST(what_is_urgent_runs_first)
     check_log("b d c a ");
 }
 
-/* Alone or not, short or long: one order, in which what fits is fused over what runs alone. */
+/* Requests that run alone and others, short and long ones, have one order; requests that fit are fused across
+ * those that run alone. */
 TEST(what_runs_alone_keeps_its_place)
 {
     config.fusion_threshold = 1 << 20;
@@ -972,7 +973,7 @@ TEST(silent_ranks_are_settled_on)
     check_silence(0x33, "rank 0: ranks 2-3");
 }
 
-/* A rank by which no host is connected is found by none. */
+/* A rank that connects no host is not found. */
 TEST(a_host_none_of_whose_ranks_answers_is_lost)
 {
     open_silence("3,3,3", 9);
@@ -1146,7 +1147,7 @@ static void check_garbage(int to, int from, const char *bytes, size_t length, co
     close_ranks(NULL);
 }
 
-/* Messages begin with their kind, then what was seen, or the number of the first decision. */
+/* A message starts with its kind, then the number of decisions seen or of the first decision. */
 #define BEGIN_REPORT    "\1\0\0\0\0\0\0\0\0"
 #define BEGIN_DECISIONS "\5\1\0\0\0\0\0\0\0"
 #define ZEROS_32        "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
@@ -1653,7 +1654,7 @@ static void submit_apart(int rank, const char *name)
     submits_apart = false;
 }
 
-/* "b" overwrites what "a" reads on rank 3, or may: decided first, it has to run first. */
+/* On rank 3 "b" overwrites memory that "a" reads, or may do so: as it is decided first, it must run first. */
 TEST(data_read_before_an_apart_request_do_not_count)
 {
     open_eager(DATA);

@@ -1,5 +1,5 @@
-/* test_dial.c - a race over addresses whose owner decides what proves one: a byte here. What ranks and
- * clients of the rendezvous make of it is in test_mesh.c and test_rendezvous.c. */
+/* test_dial.c - a race over addresses, whose owner decides what proves an address: here it is a byte. The
+ * users are tested in test_mesh.c and test_rendezvous.c. */
 #include "base/platform.h"
 #include "base/status.h"
 #include "net/dial.h"

@@ -1,6 +1,5 @@
-/* test_edge.c - what an edge does when memory is out, and what keeps its peer alive. Its stream, in pieces of
- * any size: test/fuzz/fuzz_edge.c.
- */
+/* test_edge.c - an edge when memory is out, and that only bytes are a sign of life. test/fuzz/fuzz_edge.c
+ * tests its stream in pieces of any size. */
 #include "engine/edge.h"
 #include "test.h"
 
@@ -69,7 +68,7 @@ TEST(a_message_without_memory_is_lost_as_a_whole)
     edge_put(&edge, bytes, 3);
     struct rlimit had = limit_memory();
     edge_put(&edge, bytes, LARGE); /* which are not read */
-    edge_put(&edge, bytes, 2);     /* what follows would make no sense without it */
+    edge_put(&edge, bytes, 2);     /* the following bytes would be meaningless without it */
     assert_int_equal(setrlimit(RLIMIT_AS, &had), 0);
     assert_true(edge_starved(&edge));
     assert_false(edge_starved(&edge));

@@ -78,7 +78,8 @@ TEST(test_jobs_in_flight)
     }
 }
 
-/* Takes all that is under way off one rank after another; nothing may be touched afterwards. */
+/* Removes all collectives in flight from one rank after another; afterwards their memory must not be
+ * accessed. */
 TEST(test_abort)
 {
     static struct work works[JOBS][WORLD_RANKS];
@@ -114,7 +115,7 @@ TEST(test_abort)
     }
 }
 
-/* A broken link is left alone: its collectives wait for the abort, those of other channels go on. */
+/* A broken link is no longer used: its collectives wait for the abort, those of other channels continue. */
 TEST(test_broken_link)
 {
     struct world world = world_open(2);
@@ -209,7 +210,7 @@ TEST(test_open_elements)
     assert_int_equal(task_open(&tasks[4]), 16);
 }
 
-/* The gate has [100, 200); of every other range what lies in front of its first unfinished byte is open. */
+/* The gate has [100, 200); of every other range, the bytes before its first unfinished one are open. */
 TEST(test_gates_of_other_ranges)
 {
     static const struct {

@@ -30,7 +30,7 @@ static void begin(struct pair *pair, const char *secret, const char *other_secre
     handshake_accept(&pair->acceptor, other_secret, &expected, "a connection");
 }
 
-/* Carries what `from` has to say to `to`. False when it says nothing. */
+/* Moves the bytes that `from` has to send to `to`. Returns false if there are none. */
 static bool carry(struct pair *pair, struct handshake *from, struct handshake *to, hvd_code *code,
                   hvd_status *status)
 {
@@ -51,7 +51,7 @@ static void run(struct pair *pair)
     while (carry(pair, &pair->initiator, &pair->acceptor, &pair->acceptor_code, &pair->acceptor_status) &&
            carry(pair, &pair->acceptor, &pair->initiator, &pair->initiator_code, &pair->initiator_status))
         ;
-    /* The last words of who refused. */
+    /* The text of the end that refused. */
     carry(pair, &pair->acceptor, &pair->initiator, &pair->initiator_code, &pair->initiator_status);
     carry(pair, &pair->initiator, &pair->acceptor, &pair->acceptor_code, &pair->acceptor_status);
 }
@@ -141,7 +141,7 @@ TEST(test_no_changed_byte_gets_through)
     }
 }
 
-/* What an acceptor says can't be turned into a proof: the labels differ. */
+/* The bytes of an acceptor can't be used as a proof of the other end: the labels differ. */
 TEST(test_reflection_is_refused)
 {
     struct pair pair;

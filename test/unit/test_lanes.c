@@ -99,7 +99,7 @@ static ssize_t receive_some(struct flow *flow)
     return n;
 }
 
-/* Lane `late` joins the receiver after so many bytes. */
+/* Lane `late` joins the receiver after this many bytes. */
 static void run(bool striped, int count, int late, size_t after)
 {
     int fds[LANES_LIMIT][2];
@@ -139,8 +139,7 @@ TEST(test_bytes_come_in_order)
     }
 }
 
-/* Whichever of them it is: the sender detects it and closes, and what the receiver has got before is right.
- */
+/* Whichever lane is lost, the sender detects it and closes, and the bytes that the receiver has are right. */
 TEST(test_a_lost_lane_ends_the_stream)
 {
     for (int lost = 0; lost < 3; lost++) {
@@ -164,7 +163,7 @@ TEST(test_a_lost_lane_ends_the_stream)
     }
 }
 
-/* Nobody would wait for such a block, nor for what is behind it on that lane. */
+/* No reader would wait for such a block, nor for the blocks after it on that lane. */
 TEST(test_a_number_that_cannot_be_is_a_fault)
 {
     const uint32_t numbers[] = {1, 1 << 17, 1 << 18, UINT32_MAX, 0x80000000};

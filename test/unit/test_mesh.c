@@ -62,7 +62,7 @@ static int first_core(const cpu_set_t *cores)
     return core;
 }
 
-/* Both say that they wait on one core; rank 1 is bound to it when `argument` says so. */
+/* Both report that they wait on one core; rank 1 is bound to it if `argument` is set. */
 static void share_core(struct member *member)
 {
     cpu_set_t before, after;

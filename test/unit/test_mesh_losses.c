@@ -209,7 +209,7 @@ TEST(test_links_open_on_first_use)
     }
 }
 
-/* Rank 0 is gone, or stopped, when rank 2 needs it: rank 2 is not one of those who see its connection end. */
+/* Rank 0 has ended, or is stopped, when rank 2 needs it; rank 2 has no connection whose end it could see. */
 static void need_what_is_gone(struct member *member)
 {
     const char *how = member->argument;

@@ -115,7 +115,8 @@ struct pair {
     struct path_costs read;
 };
 
-/* Sends so many bytes of large jobs, of which each costs so much: how many were to be read directly. */
+/* Sends `total` bytes of large jobs, with these costs of a byte; returns how many were to be read directly.
+ */
 static size_t send_bytes(struct pair *pair, size_t total, double ring, double direct)
 {
     int size = path_size(JOB);
@@ -172,7 +173,7 @@ TEST(attempts_do_not_count)
         assert_int_equal(path_direct_bytes(&pair.path, JOB, &pair.read, (size_t)1 << 20), first);
 }
 
-/* What the reader's copies cost once, in new pages or beside another program, is not held against the ring.
+/* A single slow copy of the reader, in new pages or beside another program, does not count against the ring.
  */
 TEST(old_costs_of_the_ring_do_not_count)
 {

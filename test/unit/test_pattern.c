@@ -1,5 +1,6 @@
-/* test_pattern.c - the arithmetic of who talks to whom, and that every algorithm keeps to it: what one rank
- * sends the other expects, and all but alltoall share a few links for each rank. */
+/* test_pattern.c - the arithmetic of which ranks exchange which range, and that every algorithm keeps to it:
+ * a rank expects exactly what the other sends, and all algorithms except alltoall use the same few links of
+ * each rank. */
 #include "base/types.h"
 #include "coll/collective.h"
 #include "coll/pattern.h"
@@ -97,7 +98,7 @@ static struct topology layout_of(int layout, int size)
 
 /* ---- the plans of all algorithms ---------------------------------------------------------------------- */
 
-/* What goes from one rank to another and what is expected there: a running hash of the lengths in order. */
+/* A running hash of the lengths that one rank sends to another and the other expects, in order. */
 static uint64_t sent[SIZES][SIZES], expected[SIZES][SIZES];
 
 static bool talks[SIZES][SIZES]; /* in any algorithm but alltoall */

@@ -1,5 +1,5 @@
-/* test_platform_linux.c - descriptors that come over a Unix socket: none stays open unasked, whatever the
- * peer sends. What the process at its other end does. Shared memory beside signals and limits. */
+/* test_platform_linux.c - descriptors that are received over a Unix socket: none stays open unasked, whatever
+ * the peer sends; the state of the process at its other end; shared memory under signals and limits. */
 #include "base/platform.h"
 #include "test.h"
 

@@ -30,7 +30,7 @@ static void give(struct pool *pool, int i)
     blocks[i] = NULL;
 }
 
-/* Every size, taken and given in any order: what was written into a block stays there. */
+/* Every size, allocated and freed in any order: the bytes of a block stay as they were written. */
 TEST(blocks_are_apart)
 {
     struct pool pool;
@@ -50,7 +50,7 @@ TEST(blocks_are_apart)
     pool_fini(&pool);
 }
 
-/* As the last blocks go, the pages do: all but what the pool keeps. */
+/* The pages are freed with their last blocks, except those that the pool keeps. */
 TEST(pages_go_back)
 {
     struct pool pool;

@@ -106,7 +106,7 @@ TEST(test_wrap)
     assert_true(l_product == INT64_MIN);
 }
 
-/* What makes no sense has no kernel, and what does has one. */
+/* There is a kernel exactly if the reduction is defined for the type. */
 TEST(test_kernels_exist)
 {
     for (size_t t = 0; t < TYPES; t++)
@@ -118,8 +118,8 @@ TEST(test_kernels_exist)
     assert_null(reduce_combine(HVD_COMPLEX64, HVD_MIN));
 }
 
-/* One result for any two NaNs, wherever in the vector they stand and whichever comes first; and a NaN wins
- * against any number. */
+/* Any two NaNs have one result, at every position in the vector and in both orders; a NaN and a number give
+ * a NaN. */
 TEST(test_nan)
 {
     static const uint16_t nans[] = {0x7fc1, 0xffc2, 0x7fff, 0xfff1}; /* the upper half of a float32, too */
@@ -180,7 +180,7 @@ TEST(test_scale)
     assert_int_equal(SCALED(HVD_BFLOAT16, uint16_t, to_BFLOAT16(3), 1, 7), to_BFLOAT16(3 * (1.0f / 7)));
 }
 
-/* Factors do what IEEE 754 says, also those that a float32 can't hold. */
+/* Factors multiply as IEEE 754 requires, even if a float32 can't hold them. */
 TEST(test_scale_by_any_factor)
 {
     static const double factors[] = {0,      -0.0,     1e-310, -1e-310, 1e-42,    0x1p-140, 1e39,

@@ -267,7 +267,7 @@ TEST(test_newer_epoch_drops_older_keys)
     rendezvous_scope(new, 0, 0);
     put(new, "mesh", "y");
     wait_for_entries(&place, 5);
-    enter(new, "a", 7, -1, 0); /* who only looks begins nothing */
+    enter(new, "a", 7, -1, 0); /* a client that does not join begins no epoch */
     put(old, "still", "x");
     wait_for_entries(&place, 6);
     enter(new, "a", 7, 1, 2);
@@ -290,7 +290,7 @@ TEST(test_newer_epoch_drops_older_keys)
     hvd_rendezvous_stop(place.server);
 }
 
-/* Keys of ranks go with the last of them, once all have come; the starter's stay. */
+/* Keys of ranks are dropped with the last rank, once all have joined; the starter's stay. */
 TEST(test_last_rank_drops_keys)
 {
     struct place place;
@@ -487,8 +487,8 @@ TEST(test_work_is_linear_in_the_clients)
     }
 }
 
-/* Those that wait for one key leave its list in any order: by another question, by their end, by the value.
- */
+/* Connections that wait for one key leave its list in any order: by another question, by their end, by the
+ * value. */
 TEST(test_waiting_for_one_key)
 {
     enum { CLIENTS = 4 };
@@ -572,7 +572,7 @@ TEST(test_addresses_are_tried_side_by_side)
     check_text(status.text,
                "127.0.0.1 (from 127.0.0.1): Connection refused; 127.0.0.1 (from 127.0.0.1): no end of the");
     check_text(status.text, "the time to start is over (HOROVOD_START_TIMEOUT)");
-    /* A server that refuses is the cause, whatever else leads nowhere. */
+    /* A server that refuses is the cause, whatever happens at the other addresses. */
     snprintf(list, sizeof list, "127.0.0.1:%d,%s", closed_port, place->address);
     ASSERT_FAILS(rendezvous_connect(list, "another", false, clock_after(4), NULL, &client, &check_status),
                  HVD_REFUSED, "HOROVOD_SECRET");
@@ -667,7 +667,8 @@ TEST(test_replay_is_turned_away)
     rendezvous_close(client);
 }
 
-/* Who knows the secret, too: a frame's length is checked before there is memory for it. */
+/* This holds for those that know the secret as well: the length of a frame is checked before memory is
+ * allocated. */
 TEST(test_oversized_frame_ends_the_connection)
 {
     const struct target target = target_of(*state);
@@ -680,8 +681,8 @@ TEST(test_oversized_frame_ends_the_connection)
     check_that_clients_get_in(*state);
 }
 
-/* More silent connections than the server takes: the oldest ones go, honest clients come in, however many
- * wait before them, and memory stays that of the limit. */
+/* With more silent connections than the server admits, the oldest ones are dropped, honest clients get in
+ * however many wait before them, and memory is limited. */
 TEST(test_silent_flood_does_no_harm)
 {
     const struct target target = target_of(*state);
@@ -797,7 +798,7 @@ static int as_set(void *set)
     return *(int *)set;
 }
 
-/* Half a question is on its way when the interruption comes: the next one goes behind its other half. */
+/* Half a question has been sent when the interruption arrives: its other half is sent before the next one. */
 TEST(test_interrupted_question_is_completed)
 {
     struct slow slow = {.until_entered = true};

@@ -135,7 +135,7 @@ TEST(summary_tells_what_the_root_needs)
 
 /* ---- what is refused ----------------------------------------------------------------------------------- */
 
-/* As they are but for one change. */
+/* Equal except for one change. */
 #define REFUSED(operation, change, code, words)                                                              \
     do {                                                                                                     \
         struct example *e = example_of(operation);                                                           \

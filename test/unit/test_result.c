@@ -1,4 +1,4 @@
-/* test_result.c - memory of results comes back for the next ones, never to two at once. */
+/* test_result.c - the memory of results is used again, but never for two results at once. */
 #include "device/memory.h"
 #include "engine/handle.h"
 #include "test.h"

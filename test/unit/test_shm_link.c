@@ -1,5 +1,5 @@
 /* test_shm_link.c - two ranks that share memory, driven by hand in one thread: when bytes are lent instead of
- * copied, or read directly, that nobody reads where it must not, and that memory is let go of. */
+ * copied, or read directly, that no rank reads outside of them, and that memory is released. */
 #include "base/platform.h"
 #include "net/socket.h"
 #include "test.h"
@@ -412,7 +412,7 @@ TEST(test_bytes_are_read_directly_once_that_is_granted)
     free(copy);
 }
 
-/* A process of that id in which something else lies there. */
+/* A process of that id has other bytes at this address. */
 TEST(test_another_process_is_not_read)
 {
     struct pair *pair = *state;

@@ -147,7 +147,7 @@ static void advance(struct traffic *traffic)
     }
 }
 
-/* Both ways at once, and the kernel takes little at a time, too. */
+/* Both directions at once, while the kernel accepts few bytes at a time. */
 static void run_traffic(struct pair *pair)
 {
     struct stream *a = &pair->a.stream, *b = &pair->b.stream;
@@ -265,7 +265,7 @@ TEST(a_lost_peer_is_no_end)
     put_frame(to, 1, 5);
     assert_int_equal(stream_write(to), STREAM_FAILED);
     assert_int_equal(errno, EPIPE);
-    assert_int_equal(stream_events(to), POLLOUT); /* what was not taken is still there */
+    assert_int_equal(stream_events(to), POLLOUT); /* the bytes that were not read are still there */
 }
 
 TEST(a_full_socket_is_no_end)
@@ -316,12 +316,12 @@ TEST(a_frame_beyond_the_limit_costs_no_memory)
         assert_int_equal(length, lengths[i]);
         assert_in_range(to->in.capacity, 0, 4096);
     }
-    /* Only the header is gone, so a length may mean something else to the user. */
+    /* Only the header was consumed, so that a length may mean something else to the user. */
     assert_int_equal(stream_read(to, LIMIT, &frame, &length), STREAM_DONE);
     check_frame(frame, length, 1, 101);
 }
 
-/* What a large frame took goes back with the next call; an idle stream is small. */
+/* The memory of a large frame is freed by the next call; an idle stream is small. */
 TEST(large_frames_leave_no_memory)
 {
     struct pair *pair = *state;
@@ -339,7 +339,7 @@ TEST(large_frames_leave_no_memory)
     assert_in_range(from->out.capacity + to->in.capacity, 0, 8192);
 }
 
-/* Some of it always waits; what has been written is dropped all the same. */
+/* Some bytes always wait; those that have been written are dropped nevertheless. */
 TEST(what_is_never_all_written_leaves_no_memory)
 {
     struct pair *pair = *state;

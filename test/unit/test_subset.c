@@ -37,7 +37,7 @@ TEST(every_rank_finds_its_place)
         ASSERT_OK(apply(&s, cases[i].size, cases[i].rank, cases[i].ranks, &check_status));
         assert_int_equal(s.rank, cases[i].new_rank);
         assert_int_equal(s.size, cases[i].new_size);
-        /* What the launcher said holds for its world. */
+        /* The launcher's values are those of its own world. */
         assert_int_equal(s.local_rank, -1);
         assert_int_equal(s.cross_size, -1);
         settings_free(&s);

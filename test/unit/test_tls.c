@@ -52,7 +52,7 @@ static void close_connection(struct connection *connection)
     free(connection->seen);
 }
 
-/* Moves what lies on the wire, a few bytes at a time. */
+/* Moves the bytes on the wire, a few at a time. */
 static void carry(struct connection *connection)
 {
     for (int from = 0; from < 2; from++) {
@@ -120,7 +120,8 @@ static void pass(struct connection *connection, struct tls *from, struct tls *to
             parts[count++] = (struct iovec){sent + end, part};
             end += part;
         }
-        if (count && end - out >= least) { /* a write that could not go on begins with the same bytes */
+        if (count &&
+            end - out >= least) { /* a write that could not complete is repeated with the same bytes */
             ssize_t n = tls_write(from, parts, count);
             assert_true(n >= 0 || errno == EAGAIN);
             out += n > 0 ? (size_t)n : 0;
@@ -229,7 +230,7 @@ static void *certified(void)
     return context;
 }
 
-/* Who is on the path can relay what comes before TLS, and then answer with a server of its own. */
+/* An attacker on the path can relay the bytes before TLS, and then answer with a server of its own. */
 TEST(test_a_server_with_a_certificate)
 {
     struct connection connection;

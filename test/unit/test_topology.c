@@ -51,7 +51,7 @@ static int first_on_host(const struct layout *layout, int rank)
     return first;
 }
 
-/* Ranks with this local rank, on hosts whose first rank comes before that of `rank`'s host. */
+/* Counts the ranks with this local rank on hosts whose first rank is before that of `rank`'s host. */
 static int count_before(const struct layout *layout, int rank)
 {
     int count = 0, local_rank = count_host(layout, rank, rank);

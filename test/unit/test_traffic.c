@@ -48,7 +48,7 @@ static hvd_code gathered(struct collective *collective, const uint64_t *rows, hv
     return HVD_OK;
 }
 
-/* Each rank gives so many bytes, or gets them, or has them for each other rank. */
+/* Bytes that each rank contributes or gets, or has for each other rank. */
 static size_t share_of(const struct topology *topology)
 {
     return BYTES / (size_t)topology->size;
@@ -139,7 +139,7 @@ static struct traffic traffic_of(hvd_operation operation, hvd_reduction reductio
 
 /* ---- the least possible ------------------------------------------------------------------------------- */
 
-/* What the others give has to come in (allgather), or what they get has to leave (reducescatter). */
+/* The host must receive what the others contribute (allgather), or send what they get (reducescatter). */
 static size_t all_but_own(const struct topology *topology, int host)
 {
     return share_of(topology) * (size_t)(topology->size - topology_host_size(topology, host));
@@ -193,7 +193,7 @@ TRAFFIC(allgather_moves_the_least, HVD_ALLGATHER, HVD_SUM, all_but_own)
 TRAFFIC(reducescatter_moves_the_least, HVD_REDUCESCATTER, HVD_SUM, all_but_own)
 TRAFFIC(alltoall_moves_the_least, HVD_ALLTOALL, HVD_SUM, pairs)
 
-/* Where hosts are a power of two none of them is folded in. */
+/* If the number of hosts is a power of two, none of them is folded in. */
 TEST(adasum_moves_the_least)
 {
     for (int i = 0; i < LAYOUTS; i++)

@@ -49,7 +49,7 @@ struct job {
     double (*speed)(const struct values *values);
     double noise;
     uint64_t random;
-    int slow_until; /* so many samples others take half of the machine */
+    int slow_until; /* for this many samples others use half of the machine */
     int results[TUNER_DONE + 1];
     struct trial last;
 };
@@ -158,7 +158,7 @@ TEST(test_a_bad_start)
     assert_int_equal(tuner.values.of[PARAMETER_latency_threshold], 16384);
 }
 
-/* Scores of the same values taken at different times say nothing: pairs do. */
+/* Scores of the same values at different times can't be compared; pairs can. */
 TEST(test_a_load_that_goes)
 {
     for (int until = 10; until < 120; until += 10) {

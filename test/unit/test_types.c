@@ -59,7 +59,7 @@ TEST(test_reductions_of_types)
     ASSERT_OK(types_check_reduction(HVD_ALLREDUCE, HVD_INT8, HVD_AVERAGE, (double[]){2, 0}, &check_status));
 }
 
-/* A refusal names only what the operation does. */
+/* A refusal lists only the reductions of the operation. */
 TEST(test_reductions_of_reducescatter)
 {
     hvd_status status;
@@ -67,7 +67,7 @@ TEST(test_reductions_of_reducescatter)
     assert_non_null(strstr(status.text, "what it has: sum."));
 }
 
-/* What follows from another column is said once. */
+/* Facts that follow from another column are stated once. */
 TEST(test_operations)
 {
 #define OPERATION(name, text, ...)                                                                           \
