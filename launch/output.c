@@ -291,8 +291,7 @@ hvd_code output_open_fed(struct output *output, hvd_status *status)
 {
     output->line = malloc(OUTPUT_LINE_BYTES);
     if (!output->line)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for rank %d's %s", output->rank,
-                          output_name(output));
+        return status_no_memory(status);
     output->open = output->fed = true;
     return HVD_OK;
 }

@@ -697,7 +697,7 @@ static hvd_code sort_ranks(const struct hvd_context *context, const int32_t *ran
         return status_set(status, HVD_INVALID_ARGUMENT, "a process set needs one rank at least");
     *sorted = malloc((size_t)count * sizeof **sorted);
     if (!*sorted)
-        return status_set(status, HVD_OUT_OF_MEMORY, "out of memory for a process set of %d ranks", count);
+        return status_no_memory(status);
     memcpy(*sorted, ranks, (size_t)count * sizeof **sorted);
     ranks_sort(*sorted, count);
     return check_ranks(context, *sorted, count, status);

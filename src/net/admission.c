@@ -162,7 +162,9 @@ static hvd_code accept_all(struct admission *admission, int listener, int kind, 
             return status_set_errno(status, error, "can't accept a connection");
         }
         if (error && error != EPERM && error != ECONNABORTED && error != EINTR) {
-            admission_log(admission, "out of memory for a connection");
+            hvd_status fault;
+            status_set_errno(&fault, error, "can't accept a connection");
+            admission_log(admission, fault.text);
             until = clock_now() + PAUSE;
             break;
         }

@@ -154,9 +154,10 @@ void acceptor_advance(struct acceptor *acceptor, struct attempt *attempt)
         return;
     }
     /* A rank that tries several addresses closes all connections except one. */
+    if (code == HVD_IN_PROGRESS)
+        status_no_memory(&fault);
     if (code != HVD_PEER_LOST)
-        admission_log(&acceptor->admission,
-                      code == HVD_IN_PROGRESS ? "out of memory for a connection" : fault.text);
+        admission_log(&acceptor->admission, fault.text);
     attempt_free(attempt);
 }
 
