@@ -1,4 +1,4 @@
-/* Two operations whose library blocks: one thread waits for one, another one only asks for the other. */
+/* Two operations whose library blocks: one thread waits for the first, another one tests the second. */
 #define OPERATIONS 2
 #define BLOCKING   3
 #include "drive.pml"

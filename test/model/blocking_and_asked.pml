@@ -1,5 +1,5 @@
-/* A thread runs two operations whose library blocks; the second one ends only once this rank has answered another
- * rank, which comes to it after that: then somebody else has to answer, also where callers come again and again. */
+/* A thread runs two operations whose library blocks. The second one ends only after this rank has answered a request
+ * that another rank sends later: then another thread must answer, even if callers call repeatedly. */
 #define OPERATIONS 2
 #define BLOCKING   3
 #define MESSAGES   8

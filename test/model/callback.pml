@@ -1,5 +1,5 @@
-/* A thread waits for an operation with a `done` function; another operation, of which it only asks, is flushed at a
- * time. */
+/* A thread waits for an operation with a `done` function; it only tests another operation, which is flushed at a
+ * given time. */
 #define OPERATIONS 2
 #define TIMED      1
 #define FROM_PEER  2

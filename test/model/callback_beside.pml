@@ -1,5 +1,5 @@
-/* Two `done` functions, one of an operation of which the thread only asks, beside a process set that is handed over.
- * Minutes long. */
+/* Two `done` functions, one of an operation that the thread only tests, while a process set is handed over. Runs for
+ * minutes. */
 #define OPERATIONS 2
 #define FROM_PEER  3
 #define LOCAL_STEP 3

@@ -1,5 +1,5 @@
-/* A thread waits for an operation with a `done` function, which submits the next one; beside it one runs that is
- * flushed at a time. */
+/* A thread waits for an operation with a `done` function, which submits the next one; another operation, which is
+ * flushed at a given time, runs concurrently. */
 #define OPERATIONS 3
 #define TIMED      1
 #define FROM_PEER  6

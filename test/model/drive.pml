@@ -1,16 +1,16 @@
-/* drive.pml - the protocol of src/engine/drive.c: which thread makes progress, which sleep, and what wakes them.
- * With IN_SET also how src/transport suspends the idle mesh of a process set, and how news resume it.
+/* drive.pml - the protocol of src/engine/drive.c: which thread makes progress, which ones sleep, and what wakes them.
+ * With IN_SET also how src/transport suspends the idle mesh of a process set, and how a message resumes it.
  *
- * Each step is one sequentially consistent operation of the C code together with what only the thread that makes
- * progress touches. A comment between bars, function and statement, quotes the C code; test_model.py refuses one that
- * is no longer in the source, and an atomic operation of drive.c that none quotes.
+ * Each step is one sequentially consistent operation of the C code, together with accesses to memory that only the
+ * thread that makes progress uses. A comment between bars, function and statement, quotes the C code; test_model.py
+ * refuses a quote that is no longer in the source, and an atomic operation of drive.c that is not quoted.
  *
  * Not covered: orders weaker than sequentially consistent, spurious returns of futex_wait, heartbeats (they would
- * hide a lost wake-up for seconds), time limits other than passed or not: a thread may stop polling and yielding after
- * any turn.
+ * hide a lost wake-up for seconds), and the length of time limits: a thread may stop polling and yielding after any
+ * turn.
  *
- * A scenario includes this file; it says how many operations there are and what each needs, and has the user
- * threads. A state in which no thread can go on is an error unless each user thread has ended. */
+ * A scenario includes this file. It defines how many operations there are and what each needs, and has the user
+ * threads. A state in which no thread can continue is an error unless each user thread has ended. */
 
 #ifndef OPERATIONS
 #define OPERATIONS 2

@@ -1,4 +1,5 @@
-/* One thread waits for an operation; another one, on the same memory, is held back until its end, and only asked for. */
+/* One thread waits for an operation. Another operation, on the same memory, is held back until the first one ends,
+ * and is only tested. */
 #define OPERATIONS 2
 #define FROM_PEER  1
 #define HELD_BACK  2

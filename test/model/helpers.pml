@@ -1,5 +1,5 @@
 /* Two threads submit and help: one makes progress while the other returns at once, and both may give up before the
- * end. What blocks is left to the worker. */
+ * end. Blocking operations are left to the worker. */
 #define OPERATIONS 2
 #define FROM_PEER  1
 #define BLOCKING   2

@@ -1,4 +1,4 @@
-/* One thread waits for one operation; of another one, which has a step of this rank alone, it only asks. */
+/* One thread waits for one operation, and only tests another one, which has a step of this rank alone. */
 #define OPERATIONS 2
 #define FROM_PEER  3
 #define LOCAL_STEP 2

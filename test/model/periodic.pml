@@ -1,4 +1,4 @@
-/* A thread calls again and again, so the progress thread polls periodically; then another rank needs an answer. */
+/* A thread calls repeatedly, so the progress thread polls periodically; then another rank needs an answer. */
 #define OPERATIONS 2
 #define FROM_PEER  3
 #define MESSAGES   8

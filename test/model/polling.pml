@@ -1,4 +1,4 @@
-/* One thread waits for its operation; another one only asks for its own, again and again. */
+/* One thread waits for its operation; another one tests its own repeatedly. */
 #define OPERATIONS 2
 #define FROM_PEER  3
 #include "drive.pml"

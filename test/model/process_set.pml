@@ -1,4 +1,4 @@
-/* A process set is handed over beside a thread that calls. */
+/* A process set is handed over while a thread makes calls. */
 #define OPERATIONS 1
 #define FROM_PEER  1
 #include "drive.pml"

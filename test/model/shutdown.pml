@@ -1,4 +1,4 @@
-/* A rank leaves with an operation under way for which nobody waits: it ends with an error. */
+/* A rank leaves with an operation in flight for which no thread waits: it ends with an error. */
 #define OPERATIONS 2
 #define FROM_PEER  1
 #define SHUTDOWN

@@ -1,4 +1,4 @@
-/* A process set is suspended; then another rank needs its answer, beside a thread that works in the world. */
+/* A process set is suspended; then another rank needs its answer, while a thread works in the world. */
 #define OPERATIONS 1
 #define FROM_PEER  1
 #define MESSAGES   4
