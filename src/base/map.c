@@ -41,7 +41,7 @@ static uint32_t hash_of(const void *key, size_t length)
 
 void map_free(struct map *map)
 {
-    pages_give(map->slots, map->capacity * sizeof *map->slots);
+    pages_free(map->slots, map->capacity * sizeof *map->slots);
     *map = (struct map){0};
 }
 
@@ -69,7 +69,7 @@ static bool resize(struct map *map, size_t capacity)
 {
     struct map other = *map;
     other.capacity = capacity;
-    other.slots = pages_take(other.capacity * sizeof *other.slots);
+    other.slots = pages_alloc(other.capacity * sizeof *other.slots);
     if (!other.slots)
         return false;
     memset(other.slots, 0, other.capacity * sizeof *other.slots);
@@ -79,7 +79,7 @@ static bool resize(struct map *map, size_t capacity)
         if (value)
             other.slots[find(&other, value + map->key_offset, slot->length, slot->hash)] = *slot;
     }
-    pages_give(map->slots, map->capacity * sizeof *map->slots);
+    pages_free(map->slots, map->capacity * sizeof *map->slots);
     *map = other;
     return true;
 }

@@ -31,8 +31,8 @@ void platform_memory_keep_writes(void *memory, size_t bytes, int fd);
 void platform_memory_prefer_large_pages(void *memory, size_t bytes);
 
 /* Zeroed pages of this process alone, at a multiple of `alignment`; NULL on failure. */
-void *platform_pages_take(size_t bytes, size_t alignment);
-void platform_pages_give(void *pages, size_t bytes);
+void *platform_pages_alloc(size_t bytes, size_t alignment);
+void platform_pages_free(void *pages, size_t bytes);
 /* Makes them zeroed pages again, which take no memory until they are touched; `pages` starts at a page
  * boundary. */
 void platform_pages_drop(void *pages, size_t bytes);
@@ -88,7 +88,7 @@ bool platform_poller_add(int poller, int fd, unsigned what, void *tag);
 void platform_poller_remove(int poller, int fd);
 bool platform_poller_change(int poller, int fd, unsigned what, void *tag);
 /* Returns the news that there are now, at most `limit`. */
-int platform_poller_take(int poller, struct poller_news *news, int limit);
+int platform_poller_read(int poller, struct poller_news *news, int limit);
 /* Blocks until the poller has news, the event (-1: none) is set, or `deadline`; whether the event is set. */
 bool platform_poller_wait(int poller, int event, int64_t deadline);
 

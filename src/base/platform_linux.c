@@ -147,7 +147,7 @@ static char *map_pages(size_t bytes)
 }
 
 /* Mappings follow one another, so a mapping after an aligned one is usually aligned as well. */
-void *platform_pages_take(size_t bytes, size_t alignment)
+void *platform_pages_alloc(size_t bytes, size_t alignment)
 {
     char *pages = map_pages(bytes);
     if (!pages || (uintptr_t)pages % alignment == 0)
@@ -169,7 +169,7 @@ void platform_pages_drop(void *pages, size_t bytes)
     madvise(pages, bytes, MADV_DONTNEED);
 }
 
-void platform_pages_give(void *pages, size_t bytes)
+void platform_pages_free(void *pages, size_t bytes)
 {
     munmap(pages, bytes);
 }
@@ -397,7 +397,7 @@ void platform_poller_remove(int poller, int fd)
     epoll_ctl(poller, EPOLL_CTL_DEL, fd, NULL);
 }
 
-int platform_poller_take(int poller, struct poller_news *news, int limit)
+int platform_poller_read(int poller, struct poller_news *news, int limit)
 {
     struct epoll_event events[NEWS_LIMIT];
     int count = epoll_wait(poller, events, limit < NEWS_LIMIT ? limit : NEWS_LIMIT, 0);

@@ -86,14 +86,14 @@ static struct pool_chunk *pop_spare(struct pool *pool)
 static struct pool_chunk *add_chunk(struct pool *pool, size_t bytes)
 {
     struct pool_chunk *chunk = pop_spare(pool);
-    if (!chunk && !(chunk = platform_pages_take(pool->chunk_bytes, pool->chunk_bytes)))
+    if (!chunk && !(chunk = platform_pages_alloc(pool->chunk_bytes, pool->chunk_bytes)))
         return NULL;
     *chunk = (struct pool_chunk){.fresh = offsetof(struct pool_chunk, blocks), .bytes = bytes};
     open_chunk(pool, chunk);
     return chunk;
 }
 
-void *pool_take(struct pool *pool, size_t bytes)
+void *pool_alloc(struct pool *pool, size_t bytes)
 {
     if (bytes > LARGEST)
         return malloc(bytes);
@@ -119,7 +119,7 @@ static void drop_chunk(struct pool *pool, struct pool_chunk *chunk)
 {
     close_chunk(pool, chunk);
     if (pool->spares == SPARES) {
-        platform_pages_give(chunk, pool->chunk_bytes);
+        platform_pages_free(chunk, pool->chunk_bytes);
         return;
     }
     /* Only pages that were used take memory; the first ones stay. */
@@ -130,7 +130,7 @@ static void drop_chunk(struct pool *pool, struct pool_chunk *chunk)
     pool->spares++;
 }
 
-void pool_give(struct pool *pool, void *block, size_t bytes)
+void pool_free(struct pool *pool, void *block, size_t bytes)
 {
     if (bytes > LARGEST || !block) {
         free(block);
@@ -151,7 +151,7 @@ void pool_give(struct pool *pool, void *block, size_t bytes)
 void pool_fini(struct pool *pool)
 {
     for (struct pool_chunk *chunk; (chunk = pop_spare(pool));)
-        platform_pages_give(chunk, pool->chunk_bytes);
+        platform_pages_free(chunk, pool->chunk_bytes);
 }
 
 /* ---- pages ------------------------------------------------------------------------------------------- */
@@ -167,28 +167,28 @@ static bool is_small(size_t bytes)
 #endif
 }
 
-void *pages_take(size_t bytes)
+void *pages_alloc(size_t bytes)
 {
-    return is_small(bytes) ? malloc(bytes) : platform_pages_take(bytes, 1);
+    return is_small(bytes) ? malloc(bytes) : platform_pages_alloc(bytes, 1);
 }
 
-void pages_give(void *memory, size_t bytes)
+void pages_free(void *memory, size_t bytes)
 {
     if (is_small(bytes))
         free(memory);
     else if (memory)
-        platform_pages_give(memory, bytes);
+        platform_pages_free(memory, bytes);
 }
 
 void *pages_resize(void *memory, size_t bytes, size_t wanted)
 {
     if (is_small(bytes) && is_small(wanted))
         return realloc(memory, wanted);
-    void *other = pages_take(wanted);
+    void *other = pages_alloc(wanted);
     if (!other)
         return NULL;
     if (memory)
         memcpy(other, memory, bytes < wanted ? bytes : wanted);
-    pages_give(memory, bytes);
+    pages_free(memory, bytes);
     return other;
 }

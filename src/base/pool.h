@@ -1,8 +1,8 @@
 /* pool.h - allocators for memory that many simultaneous requests need for a short time, and that malloc would
  * not return to the system.
  *
- * pages_take: arrays. From PAGES_LEAST bytes on they are pages of their own, which are returned to the system
- * at once; smaller ones are malloc's. Any thread.
+ * pages_alloc: arrays. From PAGES_LEAST bytes on they are pages of their own, which are returned to the
+ * system at once; smaller ones are malloc's. Any thread.
  *
  * struct pool: small blocks. Blocks of one size share chunks of pages. An empty chunk is returned to the
  * system except for its first part, since mapping pages takes time. No lock: one thread at a time per pool.
@@ -14,8 +14,8 @@
 
 #define PAGES_LEAST ((size_t)8 << 10)
 
-void *pages_take(size_t bytes);              /* not zeroed; NULL when memory is out */
-void pages_give(void *memory, size_t bytes); /* as many as were taken; NULL is fine */
+void *pages_alloc(size_t bytes);             /* not zeroed; NULL when memory is out */
+void pages_free(void *memory, size_t bytes); /* as many as were allocated; NULL is fine */
 /* As realloc: NULL when memory is out, and the old memory is unchanged. */
 void *pages_resize(void *memory, size_t bytes, size_t wanted);
 
@@ -30,8 +30,8 @@ struct pool {
 };
 
 void pool_init(struct pool *pool, size_t chunk_bytes, size_t kept_bytes);
-void *pool_take(struct pool *pool, size_t bytes);             /* not zeroed; NULL when memory is out */
-void pool_give(struct pool *pool, void *block, size_t bytes); /* as many as were taken; NULL is fine */
-void pool_fini(struct pool *pool);                            /* after all blocks were given back */
+void *pool_alloc(struct pool *pool, size_t bytes);            /* not zeroed; NULL when memory is out */
+void pool_free(struct pool *pool, void *block, size_t bytes); /* as many as were allocated; NULL is fine */
+void pool_fini(struct pool *pool);                            /* after all blocks were freed */
 
 #endif

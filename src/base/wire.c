@@ -10,7 +10,7 @@
 
 void wire_writer_free(struct wire_writer *writer)
 {
-    pages_give(writer->bytes, writer->capacity);
+    pages_free(writer->bytes, writer->capacity);
     *writer = (struct wire_writer){0};
 }
 
@@ -36,7 +36,7 @@ void wire_reset(struct wire_writer *writer)
     writer->length = 0;
     if (writer->capacity <= KEPT_BYTES)
         return;
-    pages_give(writer->bytes, writer->capacity);
+    pages_free(writer->bytes, writer->capacity);
     writer->bytes = NULL;
     writer->capacity = 0;
 }

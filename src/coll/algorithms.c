@@ -149,7 +149,7 @@ void schedule_clear(struct schedule *schedule)
 
 void schedule_free(struct schedule *schedule)
 {
-    pages_give(schedule->steps, (size_t)schedule->capacity * sizeof *schedule->steps);
+    pages_free(schedule->steps, (size_t)schedule->capacity * sizeof *schedule->steps);
     *schedule = (struct schedule){0};
 }
 

@@ -142,10 +142,10 @@ static bool tasks_reserve(struct run *run, int count)
 {
     if (count <= run->capacity)
         return true;
-    struct task *tasks = pages_take((size_t)count * sizeof *tasks);
+    struct task *tasks = pages_alloc((size_t)count * sizeof *tasks);
     if (!tasks)
         return false;
-    pages_give(run->tasks, (size_t)run->capacity * sizeof *tasks);
+    pages_free(run->tasks, (size_t)run->capacity * sizeof *tasks);
     run->tasks = tasks;
     run->capacity = count;
     return true;
@@ -385,7 +385,7 @@ void track_free(struct track *track)
         struct run *run = track->spare;
         track->spare = run->next;
         schedule_free(&run->schedule);
-        pages_give(run->tasks, (size_t)run->capacity * sizeof *run->tasks);
+        pages_free(run->tasks, (size_t)run->capacity * sizeof *run->tasks);
         free(run);
     }
     while (track->endpoints) {

@@ -43,11 +43,11 @@ static bool reserve_members(struct coordinator *c, size_t count)
 {
     if (count <= c->member_capacity)
         return true;
-    struct pending **members = pages_take(count * sizeof *members);
-    struct member *forms = pages_take(count * sizeof *forms);
+    struct pending **members = pages_alloc(count * sizeof *members);
+    struct member *forms = pages_alloc(count * sizeof *forms);
     if (!members || !forms) {
-        pages_give(members, count * sizeof *members);
-        pages_give(forms, count * sizeof *forms);
+        pages_free(members, count * sizeof *members);
+        pages_free(forms, count * sizeof *forms);
         return false;
     }
     members_free(c);

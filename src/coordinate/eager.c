@@ -41,7 +41,7 @@ hvd_code eager_receive(struct coordinator *c, int child, struct entry *entry, co
         return status_set(status, HVD_REFUSED, "data of another length than the request's");
     round->part_bytes = report->data_bytes;
     if (!round->parts)
-        round->parts = pool_take(&c->table.pool, round_parts_bytes(&c->table, round));
+        round->parts = pool_alloc(&c->table.pool, round_parts_bytes(&c->table, round));
     if (!round->parts)
         return status_no_memory(status);
     memcpy(round->parts + (size_t)child * round->part_bytes, report->data, round->part_bytes);

@@ -7,8 +7,8 @@
 
 void members_free(struct coordinator *c)
 {
-    pages_give(c->members, c->member_capacity * sizeof *c->members);
-    pages_give(c->forms, c->member_capacity * sizeof *c->forms);
+    pages_free(c->members, c->member_capacity * sizeof *c->members);
+    pages_free(c->forms, c->member_capacity * sizeof *c->forms);
     c->members = NULL;
     c->forms = NULL;
     c->member_capacity = 0;

@@ -31,7 +31,7 @@ static hvd_code create(struct form_store *store, const struct signature *signatu
                        struct form **form, hvd_status *status)
 {
     size_t bytes = bytes_of(signature);
-    struct form *created = pool_take(&store->pool, bytes);
+    struct form *created = pool_alloc(&store->pool, bytes);
     hvd_code code = created ? HVD_OK : HVD_OUT_OF_MEMORY;
     if (created) {
         /* Copied, since the given bytes may be in a message or in a request that ends first. */
@@ -44,7 +44,7 @@ static hvd_code create(struct form_store *store, const struct signature *signatu
     if (code == HVD_OUT_OF_MEMORY)
         status_no_memory(status);
     if (code)
-        pool_give(&store->pool, created, bytes);
+        pool_free(&store->pool, created, bytes);
     else
         *form = created;
     return code;
@@ -71,7 +71,7 @@ void form_release(struct form *form)
     if (!form || --form->references)
         return;
     map_remove(&form->store->map, form->bytes, form->signature.length);
-    pool_give(&form->store->pool, form, bytes_of(&form->signature));
+    pool_free(&form->store->pool, form, bytes_of(&form->signature));
 }
 
 /* ---- names and rounds ---------------------------------------------------------------------------------- */
@@ -96,7 +96,7 @@ struct entry *table_entry(struct table *table, const char *name, uint32_t length
     struct entry *entry = map_get(&table->names, name, length);
     if (entry)
         return entry;
-    entry = pool_take(&table->pool, entry_bytes(length));
+    entry = pool_alloc(&table->pool, entry_bytes(length));
     if (!entry)
         return NULL;
     *entry = (struct entry){.name_length = length};
@@ -104,14 +104,14 @@ struct entry *table_entry(struct table *table, const char *name, uint32_t length
     entry->name[length] = '\0';
     if (map_put(&table->names, entry->name, length, entry))
         return entry;
-    pool_give(&table->pool, entry, entry_bytes(length));
+    pool_free(&table->pool, entry, entry_bytes(length));
     return NULL;
 }
 
 static bool make_round(struct table *table, struct entry *entry)
 {
     size_t bytes = round_bytes(table);
-    struct round *round = pool_take(&table->pool, bytes);
+    struct round *round = pool_alloc(&table->pool, bytes);
     if (!round)
         return false;
     memset(round, 0, bytes);
@@ -140,15 +140,15 @@ void table_close_round(struct table *table, struct entry *entry)
     if (entry->round->variants)
         variants_release(entry->round->variants);
     free(entry->round->variants);
-    pool_give(&table->pool, entry->round->parts, round_parts_bytes(table, entry->round));
-    pool_give(&table->pool, entry->round, round_bytes(table));
+    pool_free(&table->pool, entry->round->parts, round_parts_bytes(table, entry->round));
+    pool_free(&table->pool, entry->round, round_bytes(table));
     entry->round = NULL;
     table->open--;
 }
 
 static void entry_free(struct table *table, struct entry *entry)
 {
-    pool_give(&table->pool, entry, entry_bytes(entry->name_length));
+    pool_free(&table->pool, entry, entry_bytes(entry->name_length));
 }
 
 void table_tidy(struct table *table, struct entry *entry)
@@ -194,11 +194,11 @@ struct agreement *table_agreement(const struct table *table, uint64_t id)
 hvd_code table_agree(struct table *table, struct entry *entry, uint64_t id, struct form *form,
                      hvd_status *status)
 {
-    struct agreement *agreement = pool_take(&table->pool, sizeof *agreement);
+    struct agreement *agreement = pool_alloc(&table->pool, sizeof *agreement);
     if (agreement)
         *agreement = (struct agreement){.id = id, .entry = entry, .form = form};
     if (!agreement || !map_put(&table->ids, &agreement->id, sizeof agreement->id, agreement)) {
-        pool_give(&table->pool, agreement, sizeof *agreement);
+        pool_free(&table->pool, agreement, sizeof *agreement);
         form_release(form);
         return status_no_memory(status);
     }
@@ -219,7 +219,7 @@ static void agreement_free(struct table *table, struct agreement *agreement)
     struct entry *entry = agreement->entry;
     map_remove(&table->ids, &agreement->id, sizeof agreement->id);
     form_release(agreement->form);
-    pool_give(&table->pool, agreement, sizeof *agreement);
+    pool_free(&table->pool, agreement, sizeof *agreement);
     entry->agreements--;
     table_tidy(table, entry);
 }
@@ -251,7 +251,7 @@ void table_free(struct table *table)
     struct agreement *agreement;
     while ((agreement = map_next(&table->ids, &cursor))) {
         form_release(agreement->form);
-        pool_give(&table->pool, agreement, sizeof *agreement);
+        pool_free(&table->pool, agreement, sizeof *agreement);
     }
     cursor = 0;
     while ((entry = map_next(&table->names, &cursor))) {

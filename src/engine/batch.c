@@ -66,7 +66,7 @@ static struct running_batch *layout_create(struct hvd_handle *const *handles, in
                    (lengths.inputs + lengths.outputs) * (sizeof(struct span) + sizeof(size_t)) +
                    (lengths.rows + lengths.row_bytes) * sizeof(uint64_t) + lengths.blocks * sizeof(size_t) +
                    lengths.events * sizeof(struct memory_event *);
-    struct running_batch *running = pages_take(bytes);
+    struct running_batch *running = pages_alloc(bytes);
     if (!running)
         return NULL;
     *running = (struct running_batch){.bytes = bytes, .count = count, .in_place = !lengths.outputs};
@@ -87,7 +87,7 @@ static struct running_batch *layout_create(struct hvd_handle *const *handles, in
 static void layout_free(struct running_batch *running)
 {
     result_free(running->room);
-    pages_give(running, running->bytes);
+    pages_free(running, running->bytes);
 }
 
 /* ---- vectors -------------------------------------------------------------------------------------- */
@@ -738,7 +738,7 @@ void batch_start(struct comm *comm, const struct batch *batch)
         return;
     }
     size_t bytes = (size_t)batch->count * sizeof(struct hvd_handle *);
-    struct hvd_handle *few[FEW], **handles = batch->count <= FEW ? few : pages_take(bytes);
+    struct hvd_handle *few[FEW], **handles = batch->count <= FEW ? few : pages_alloc(bytes);
     hvd_code code = handles ? HVD_OK : HVD_OUT_OF_MEMORY;
     if (code)
         context_no_memory(comm->context, &status);
@@ -761,5 +761,5 @@ void batch_start(struct comm *comm, const struct batch *batch)
     if (code)
         refuse_batch(comm, batch, handles, found, &status);
     if (handles != few)
-        pages_give(handles, bytes);
+        pages_free(handles, bytes);
 }

@@ -464,7 +464,7 @@ static hvd_code open_block(struct hvd_context *context, const hvd_request *reque
 {
     hvd_code code = HVD_OK;
     pthread_mutex_lock(&context->handles_lock);
-    struct hvd_handle *opened = pool_take(&context->pool, bytes);
+    struct hvd_handle *opened = pool_alloc(&context->pool, bytes);
     if (opened) {
         *opened = (struct hvd_handle){.context = context,
                                       .bytes = (uint32_t)bytes,
@@ -476,7 +476,7 @@ static hvd_code open_block(struct hvd_context *context, const hvd_request *reque
         code = claims && request->name ? claim_name(context, opened, status) : HVD_OK;
     }
     if (code)
-        pool_give(&context->pool, opened, bytes);
+        pool_free(&context->pool, opened, bytes);
     pthread_mutex_unlock(&context->handles_lock);
     *handle = opened;
     return opened ? code : status_no_memory(status);
@@ -490,7 +490,7 @@ static void close_block(struct hvd_context *context, struct hvd_handle *handle)
     pthread_mutex_lock(&context->handles_lock);
     if (handle->claims)
         map_remove(&context->names, &handle->process_set, key_length(handle));
-    pool_give(&context->pool, handle, handle->bytes);
+    pool_free(&context->pool, handle, handle->bytes);
     pthread_mutex_unlock(&context->handles_lock);
 }
 

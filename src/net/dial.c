@@ -155,7 +155,7 @@ void dial_append_outcomes(const struct dial *dial, char *text, size_t capacity)
 static hvd_code advance_reported(struct dial *dial, hvd_status *status)
 {
     struct poller_news news[NEWS_PER_TURN];
-    int count = platform_poller_take(dial->poller, news, NEWS_PER_TURN);
+    int count = platform_poller_read(dial->poller, news, NEWS_PER_TURN);
     for (int i = 0; i < count; i++) {
         struct candidate *candidate = news[i].tag;
         hvd_code code = candidate->socket.fd < 0 ? HVD_IN_PROGRESS : dial_advance(candidate, status);

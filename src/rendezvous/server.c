@@ -151,7 +151,7 @@ static void *serve(void *argument)
         bool arrived = false;
         platform_poller_wait(server->poller, -1, next);
         pthread_mutex_lock(&server->lock);
-        int count = platform_poller_take(server->poller, news, NEWS);
+        int count = platform_poller_read(server->poller, news, NEWS);
         for (int i = 0; i < count; i++) {
             if (news[i].tag == &server->stop)
                 stopped = true;

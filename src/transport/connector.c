@@ -352,7 +352,7 @@ hvd_code connector_turn(struct connector *connector, hvd_status *status)
 {
     struct poller_news news[NEWS_PER_TURN];
     struct acceptor *acceptor = acceptor_of(connector);
-    int count = platform_poller_take(connector->poller, news, NEWS_PER_TURN);
+    int count = platform_poller_read(connector->poller, news, NEWS_PER_TURN);
     bool arrived = false;
     for (int i = 0; i < count; i++) {
         if (news[i].tag)

@@ -248,7 +248,7 @@ void mesh_unwatch(struct mesh *mesh, int descriptor)
 void mesh_poll(struct mesh *hub)
 {
     struct poller_news news[NEWS_PER_CALL];
-    int count = hub->watches ? platform_poller_take(hub->poller, news, NEWS_PER_CALL) : 0;
+    int count = hub->watches ? platform_poller_read(hub->poller, news, NEWS_PER_CALL) : 0;
     for (int i = 0; i < count; i++) {
         const struct watch *watch = news[i].tag;
         watch->ready(watch->owner, news[i].what);

@@ -29,7 +29,7 @@ static bool large_pages_wanted(const void *memory)
 
 static float *pages(void)
 {
-    float *memory = platform_pages_take(BYTES, (size_t)2 << 20);
+    float *memory = platform_pages_alloc(BYTES, (size_t)2 << 20);
     CHECK(memory, "no memory");
     return memory;
 }
@@ -60,7 +60,7 @@ static void in_place_and_fresh(struct member *member)
     CHECK(large_pages_wanted(data[2]) == asks, "the output's pages");
     CHECK(!large_pages_wanted(data[0]), "the input's pages");
     for (int i = 0; i < 3; i++)
-        platform_pages_give(data[i], BYTES);
+        platform_pages_free(data[i], BYTES);
 }
 
 GROUP_TEST(test_large_outputs, in_place_and_fresh, 1, 3, EVERY_TRANSPORT)

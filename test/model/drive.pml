@@ -189,7 +189,7 @@ inline wake_all(word) /* in a step */
 /* ---- engine/progress.c ---------------------------------------------------------------------------------- */
 
 #ifdef TCP
-/* |mesh_poll: platform_poller_take(hub->poller| |tcp_ready: mesh_resume_for_news(tcp->peer->mesh)| */
+/* |mesh_poll: platform_poller_read(hub->poller| |tcp_ready: mesh_resume_for_news(tcp->peer->mesh)| */
 #define mesh_poll resume(ready & IN_SET); readable = readable | ready; ready = 0
 #else
 #define mesh_poll doorbell = false /* |shm_poll: platform_receive_with_fd(shm->doorbell| */

@@ -85,7 +85,7 @@ TEST(test_idle_costs_nothing)
     bench_open(&bench);
     turn(&bench);
     assert_true(bench.hub.connector->next == CLOCK_NEVER);
-    assert_int_equal(platform_poller_take(bench.hub.connector->poller, &news, 1), 0);
+    assert_int_equal(platform_poller_read(bench.hub.connector->poller, &news, 1), 0);
     bench_close(&bench);
 }
 

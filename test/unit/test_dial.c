@@ -112,7 +112,7 @@ static hvd_code turn_until_news(struct race *race, int begun)
         struct poller_news news;
         assert_true(clock_now() < end);
         platform_poller_wait(race->poller, -1, clock_earlier(end, dial_due(&race->dial)));
-        code = platform_poller_take(race->poller, &news, 1) ? dial_advance(news.tag, &race->status)
+        code = platform_poller_read(race->poller, &news, 1) ? dial_advance(news.tag, &race->status)
                                                             : dial_turn(&race->dial, &race->status);
     }
     return code;

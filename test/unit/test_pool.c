@@ -16,7 +16,7 @@ static size_t sizes[BLOCKS];
 static void take(struct pool *pool, int i, size_t bytes)
 {
     sizes[i] = bytes;
-    blocks[i] = pool_take(pool, bytes);
+    blocks[i] = pool_alloc(pool, bytes);
     assert_non_null(blocks[i]);
     assert_int_equal((uintptr_t)blocks[i] % 8, 0);
     memset(blocks[i], i & 0xff, bytes);
@@ -26,7 +26,7 @@ static void give(struct pool *pool, int i)
 {
     for (size_t at = 0; at < sizes[i]; at++)
         assert_int_equal(blocks[i][at], i & 0xff);
-    pool_give(pool, blocks[i], sizes[i]);
+    pool_free(pool, blocks[i], sizes[i]);
     blocks[i] = NULL;
 }
 
@@ -82,9 +82,9 @@ TEST(pages_are_resized)
         memset(memory, 'x', steps[i]);
         had = steps[i];
     }
-    pages_give(memory, had);
-    pages_give(NULL, 0);
-    pages_give(NULL, PAGES_LEAST);
+    pages_free(memory, had);
+    pages_free(NULL, 0);
+    pages_free(NULL, PAGES_LEAST);
 }
 
 struct item {
