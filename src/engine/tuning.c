@@ -57,16 +57,6 @@ static hvd_code open_log(struct tuning *tuning, const char *path, hvd_status *st
     return HVD_OK;
 }
 
-static void tell_end(const struct tuner *tuner, int rank)
-{
-    char text[512] = "";
-    for (int i = 0; i < PARAMETERS; i++)
-        append_text(text, sizeof text, "%s%s=%.15g%s", i ? " " : "", parameter_table[i].setting,
-                    tuner->values.of[i], tuner->chosen[i] ? "" : " (given)");
-    log_info(rank, "autotune is done: %s; %.6g bytes/us, with the defaults %.6g", text, tuner->best.score,
-             tuner->default_score);
-}
-
 hvd_code tuning_open(struct hvd_context *context, hvd_status *status)
 {
     const struct settings *settings = &context->settings;
@@ -129,7 +119,7 @@ void tuning_count(struct tuning *tuning, const struct running_batch *running)
      * the next sample. */
     if (sample_is_over(sample)) {
         int64_t now = clock_now();
-        bool changed = sample->settled && tuner_take(&tuning->tuner, sample_score(sample, now));
+        bool changed = sample->steady && tuner_record(&tuning->tuner, sample_score(sample, now));
         tuning->changed |= changed;
         sample_begin(sample, !changed, now);
         note_tensors(sample, running);
@@ -151,7 +141,12 @@ void tuning_apply(struct comm *comm)
     tuning->changed = false;
     if (tuner->stage != TUNER_DONE)
         return;
-    tell_end(tuner, comm->context->placement.rank);
+    char text[512] = "";
+    for (int i = 0; i < PARAMETERS; i++)
+        append_text(text, sizeof text, "%s%s=%.15g%s", i ? " " : "", parameter_table[i].setting,
+                    tuner->values.of[i], tuner->chosen[i] ? "" : " (given)");
+    log_info(comm->context->placement.rank, "autotune is done: %s; %.6g bytes/us, with the defaults %.6g",
+             text, tuner->best.score, tuner->default_score);
     tuning_close(comm->context);
     comm->tuning = NULL;
 }

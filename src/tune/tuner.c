@@ -50,17 +50,6 @@ static int parameter_named(const char *name, size_t length)
     return -1;
 }
 
-static hvd_code refuse(const char *list, hvd_status *status)
-{
-    char names[256] = "";
-    for (int i = 0; i < PARAMETERS; i++)
-        append_text(names, sizeof names, ", %s", parameter_table[i].setting);
-    return status_set(
-        status, HVD_INVALID_ARGUMENT,
-        "HOROVOD_AUTOTUNE_PARAMETERS=%s: it is 'auto' (whatever was given no value), or some of%s", list,
-        names + 1);
-}
-
 hvd_code parameters_choose(const struct settings *settings, bool *chosen, hvd_status *status)
 {
     const char *list = settings->autotune_parameters;
@@ -75,8 +64,15 @@ hvd_code parameters_choose(const struct settings *settings, bool *chosen, hvd_st
     for (const char *rest = list; *rest; rest += *rest == ',') {
         size_t length = strcspn(rest, ",");
         int found = parameter_named(rest, length);
-        if (found < 0)
-            return refuse(list, status);
+        if (found < 0) {
+            char names[256] = "";
+            for (int i = 0; i < PARAMETERS; i++)
+                append_text(names, sizeof names, ", %s", parameter_table[i].setting);
+            return status_set(
+                status, HVD_INVALID_ARGUMENT,
+                "HOROVOD_AUTOTUNE_PARAMETERS=%s: it is 'auto' (whatever was given no value), or some of%s",
+                list, names + 1);
+        }
         chosen[found] = true;
         rest += length;
     }
@@ -99,10 +95,10 @@ void sample_fini(struct sample *sample)
     map_free(&sample->occurrences);
 }
 
-void sample_begin(struct sample *sample, bool settled, int64_t now)
+void sample_begin(struct sample *sample, bool steady, int64_t now)
 {
     sample_fini(sample);
-    *sample = (struct sample){.steps = sample->steps, .settled = settled, .since = now};
+    *sample = (struct sample){.steps = sample->steps, .steady = steady, .since = now};
 }
 
 /* If memory is out the tensor is not counted; other tensors are. */
@@ -127,7 +123,7 @@ void sample_count(struct sample *sample, const char *name)
 
 bool sample_is_over(const struct sample *sample)
 {
-    return sample->most > (sample->settled ? sample->steps : 1);
+    return sample->most > (sample->steady ? sample->steps : 1);
 }
 
 double sample_score(const struct sample *sample, int64_t now)
@@ -201,20 +197,14 @@ static int compare_trials(const void *a, const void *b)
     return -compare_doubles(&((const struct trial *)a)->gain, &((const struct trial *)b)->gain);
 }
 
-static bool is_attempt(const struct tuner *tuner, const struct values *values)
-{
-    for (int i = 0; i < tuner->attempt_count; i++) {
-        if (equal(&tuner->attempts[i], values))
-            return true;
-    }
-    return false;
-}
-
 static void begin_comparison(struct tuner *tuner)
 {
     qsort(tuner->trials, (size_t)tuner->trial_count, sizeof *tuner->trials, compare_trials);
     for (int i = 0; i < tuner->trial_count && tuner->attempt_count < TUNER_ATTEMPTS; i++) {
-        if (!is_attempt(tuner, &tuner->trials[i].values))
+        int known = 0;
+        while (known < tuner->attempt_count && !equal(&tuner->attempts[known], &tuner->trials[i].values))
+            known++;
+        if (known == tuner->attempt_count)
             tuner->attempts[tuner->attempt_count++] = tuner->trials[i].values;
     }
     tuner->stage = TUNER_COMPARE;
@@ -249,7 +239,7 @@ static void end_comparison(struct tuner *tuner)
     tuner->report(tuner->owner, TUNER_DONE, &tuner->best.values, tuner->best.score);
 }
 
-static void take_compared(struct tuner *tuner, double score)
+static void record_compared(struct tuner *tuner, double score)
 {
     int count = tuner->attempt_count, round = tuner->turn / count;
     tuner->compared[(tuner->turn + round) % count][round] = score;
@@ -263,15 +253,6 @@ static void take_compared(struct tuner *tuner, double score)
 }
 
 /* ---- searching ----------------------------------------------------------------------------------------- */
-
-static bool was_tried(const struct tuner *tuner, const struct values *values)
-{
-    for (int i = 0; i < tuner->trial_count; i++) {
-        if (equal(&tuner->trials[i].values, values))
-            return true;
-    }
-    return false;
-}
 
 /* A step is at first a third of the range. */
 static int step_of(const struct tuner *tuner, int parameter)
@@ -290,7 +271,10 @@ static bool step_along(const struct tuner *tuner, struct values *values)
     level = level < 0 ? 0 : level < row->levels ? level : row->levels - 1;
     *values = tuner->best.values;
     values->of[parameter] = parameter_value(row, level);
-    return tuner->chosen[parameter] && !was_tried(tuner, values);
+    bool is_new = tuner->chosen[parameter];
+    for (int i = 0; is_new && i < tuner->trial_count; i++)
+        is_new = !equal(&tuner->trials[i].values, values);
+    return is_new;
 }
 
 static void next_axis(struct tuner *tuner)
@@ -333,9 +317,9 @@ static void end_trial(struct tuner *tuner, const struct trial *trial, bool bette
         tuner->values = tuner->tried;
 }
 
-/* The order is tried, best, best, tried, and so on: a drift affects both equally, and it takes half as many
+/* The order is tried, best, best, tried, and so on: a drift affects both equally, and it needs half as many
  * changes. */
-static void take_paired(struct tuner *tuner, double score)
+static void record_paired(struct tuner *tuner, double score)
 {
     bool is_tried = (tuner->turn + 1) / 2 % 2 == 0;
     int pairs = ++tuner->turn / 2;
@@ -346,12 +330,12 @@ static void take_paired(struct tuner *tuner, double score)
     tuner->wins += tuner->scores[pairs - 1] > CLEARLY * tuner->best_scores[pairs - 1];
     if (tuner->wins < TUNER_WINS && pairs - tuner->wins < TUNER_LOSSES)
         return;
-    double middle = median(tuner->scores, pairs), beside = median(tuner->best_scores, pairs);
-    double gain = tuner->best.gain * (beside > 0 ? middle / beside : 1);
-    end_trial(tuner, &(struct trial){tuner->tried, middle, gain}, tuner->wins == TUNER_WINS);
+    double score_of_tried = median(tuner->scores, pairs), score_of_best = median(tuner->best_scores, pairs);
+    double gain = tuner->best.gain * (score_of_best > 0 ? score_of_tried / score_of_best : 1);
+    end_trial(tuner, &(struct trial){tuner->tried, score_of_tried, gain}, tuner->wins == TUNER_WINS);
 }
 
-bool tuner_take(struct tuner *tuner, double score)
+bool tuner_record(struct tuner *tuner, double score)
 {
     struct values before = tuner->values;
     if (tuner->stage == TUNER_DONE)
@@ -359,9 +343,9 @@ bool tuner_take(struct tuner *tuner, double score)
     if (!isfinite(score) || score < 0)
         score = 0; /* for example, the clock did not advance */
     if (tuner->stage == TUNER_COMPARE) {
-        take_compared(tuner, score);
+        record_compared(tuner, score);
     } else if (tuner->trial_count) {
-        take_paired(tuner, score);
+        record_paired(tuner, score);
     } else {
         tuner->scores[tuner->turn++] = score;
         if (tuner->turn < TUNER_SCORES)

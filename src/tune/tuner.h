@@ -53,21 +53,21 @@ struct sample {
     struct map occurrences;
     int steps;     /* how many steps to measure */
     int most;      /* occurrences of the most frequent tensor */
-    bool settled;  /* it started with a step under its own values */
+    bool steady;   /* it started with a step under its own values */
     int64_t since; /* ns */
     double bytes;
 };
 
-/* Starts a sample at `now`. Unless `settled`, it has only one step, which does not count: its first batches
+/* Starts a sample at `now`. Unless `steady`, it has only one step, which does not count: its first batches
  * were dispatched under other values. */
-void sample_begin(struct sample *sample, bool settled, int64_t now);
+void sample_begin(struct sample *sample, bool steady, int64_t now);
 void sample_fini(struct sample *sample);
 
 /* Counts a tensor that is dispatched. */
 void sample_count(struct sample *sample, const char *name);
 
 /* Returns true if the tensors counted last belong to the next sample: then read the score, if this one was
- * settled, start the next one and count them again. */
+ * steady, start the next one and count them again. */
 bool sample_is_over(const struct sample *sample);
 double sample_score(const struct sample *sample, int64_t now);
 
@@ -119,6 +119,6 @@ struct tuner {
 hvd_code tuner_init(struct tuner *tuner, const struct settings *settings, hvd_status *status);
 
 /* Records the score of `values`, in bytes per microsecond. Returns true if `values` have changed. */
-bool tuner_take(struct tuner *tuner, double score);
+bool tuner_record(struct tuner *tuner, double score);
 
 #endif

@@ -23,7 +23,7 @@ TEST(test_sample)
             if (sample_is_over(&sample)) {
                 assert_int_equal(tensor, 0);
                 assert_int_equal(step % 3, 1); /* one to settle, then three each */
-                if (sample.settled)
+                if (sample.steady)
                     assert_true(fabs(sample_score(&sample, now) - 40 * 3 * 1000 / 1200.0) < 1e-9);
                 sample_begin(&sample, true, now);
                 sample_count(&sample, name);
@@ -80,10 +80,10 @@ static int tune(struct job *job)
         struct values before = tuner.values;
         double speed = job->speed(&before) * (samples < job->slow_until ? 0.5 : 1);
         assert_true(samples < 10000);
-        bool changed = tuner_take(&tuner, speed * (1 + job->noise * chance(job)));
+        bool changed = tuner_record(&tuner, speed * (1 + job->noise * chance(job)));
         assert_int_equal(changed, memcmp(&before, &tuner.values, sizeof before) != 0);
     }
-    assert_false(tuner_take(&tuner, 1));
+    assert_false(tuner_record(&tuner, 1));
     return samples;
 }
 
