@@ -33,11 +33,11 @@ struct timeline {
     bool sleeps; /* the writer waits for a first record */
     bool ending; /* the writer must empty the queue, and end */
 
-    pthread_mutex_t lock; /* held while starting and stopping; taken before queue_lock */
+    pthread_mutex_t lock; /* held while starting and stopping; written before queue_lock */
     unsigned recordings;
     bool running; /* the writer thread runs, and the members below are valid */
     pthread_t thread;
-    char *taken; /* the writer's; swapped with `queue` */
+    char *written; /* the records that the writer works on; swapped with `queue` */
     struct trace_file file;
     struct trace trace;
     char *path;
@@ -47,16 +47,16 @@ struct timeline {
 hvd_code timeline_create(int rank, struct timeline **timeline, hvd_status *status)
 {
     struct timeline *created = calloc(1, sizeof *created);
-    char *queue = malloc(QUEUE_BYTES), *taken = malloc(QUEUE_BYTES);
-    if (!created || !queue || !taken) {
+    char *queue = malloc(QUEUE_BYTES), *written = malloc(QUEUE_BYTES);
+    if (!created || !queue || !written) {
         free(created);
         free(queue);
-        free(taken);
+        free(written);
         return status_no_memory(status);
     }
     created->rank = rank;
     created->queue = queue;
-    created->taken = taken;
+    created->written = written;
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -77,7 +77,7 @@ void timeline_destroy(struct timeline *timeline)
     pthread_mutex_destroy(&timeline->queue_lock);
     pthread_mutex_destroy(&timeline->lock);
     free(timeline->queue);
-    free(timeline->taken);
+    free(timeline->written);
     free(timeline);
 }
 
@@ -146,13 +146,6 @@ static bool enqueue(struct timeline *timeline, const struct record *record, cons
     return true;
 }
 
-/* Horovod has always shown Adasum as an operation of its own. */
-static const char *operation_of(const struct event *event)
-{
-    bool adasum = event->operation == HVD_ALLREDUCE && event->reduction == HVD_ADASUM;
-    return adasum ? reduction_name(event->reduction) : hvd_operation_name(event->operation);
-}
-
 void timeline_notice(struct timeline *timeline, const struct event *event)
 {
     unsigned recording = atomic_load_explicit(&timeline->recording, memory_order_acquire);
@@ -161,13 +154,16 @@ void timeline_notice(struct timeline *timeline, const struct event *event)
     char detail[DETAIL_LIMIT];
     size_t detail_length = 0;
     int dtype = event->kind == EVENT_FINISHED ? detail_of(event, detail, &detail_length) : -1;
+    /* Horovod has always shown Adasum as an operation of its own. */
+    bool adasum = event->operation == HVD_ALLREDUCE && event->reduction == HVD_ADASUM;
     struct record record = {.kind = event->kind,
                             .recording = recording,
                             .time = event->time,
                             .process_set = event->process_set,
                             .rank = event->rank,
                             .phase = event->phase,
-                            .operation = operation_of(event),
+                            .operation = adasum ? reduction_name(event->reduction)
+                                                : hvd_operation_name(event->operation),
                             .dtype = dtype,
                             .unnamed = event->request && !event->request->name,
                             .name_length = event->name ? (uint32_t)strlen(event->name) : 0,
@@ -200,7 +196,7 @@ static void append(struct timeline *timeline)
 static void write_records(struct timeline *timeline, size_t bytes)
 {
     for (size_t at = 0; at < bytes;) {
-        const struct record *record = (const struct record *)(const void *)(timeline->taken + at);
+        const struct record *record = (const struct record *)(const void *)(timeline->written + at);
         /* The last records of an earlier recording may have been queued after its end. */
         if (record->recording == timeline->recordings && !timeline->error)
             trace_add(&timeline->trace, record);
@@ -237,8 +233,8 @@ static void *write_timeline(void *argument)
     pthread_mutex_lock(&timeline->queue_lock);
     for (await_records(timeline); timeline->queued; await_records(timeline)) {
         size_t bytes = timeline->queued;
-        char *empty = timeline->taken;
-        timeline->taken = timeline->queue;
+        char *empty = timeline->written;
+        timeline->written = timeline->queue;
         timeline->queue = empty;
         timeline->queued = 0;
         pthread_mutex_unlock(&timeline->queue_lock);
@@ -311,11 +307,12 @@ hvd_code timeline_start(struct timeline *timeline, const char *path, bool mark_c
     pthread_mutex_lock(&timeline->lock);
     stop(timeline);
     hvd_code code = open_recording(timeline, path, status);
-    if (!code) {
-        timeline->running = true;
-        atomic_store(&timeline->marks_cycles, mark_cycles);
-        atomic_store_explicit(&timeline->recording, timeline->recordings, memory_order_release);
-    }
+    if (code)
+        goto unlock;
+    timeline->running = true;
+    atomic_store(&timeline->marks_cycles, mark_cycles);
+    atomic_store_explicit(&timeline->recording, timeline->recordings, memory_order_release);
+unlock:
     pthread_mutex_unlock(&timeline->lock);
     return code;
 }

@@ -198,12 +198,6 @@ static struct tensor *find_tensor(struct trace *trace, const struct record *reco
     return tensor;
 }
 
-static void forget(struct trace *trace, struct tensor *tensor)
-{
-    map_remove(&trace->tensors, tensor->key, tensor->key_length);
-    tensor_free(tensor);
-}
-
 /* ---- events ------------------------------------------------------------------------------------------ */
 
 static void add_rank(struct trace *trace, struct tensor *tensor, int64_t time, const char *operation,
@@ -306,8 +300,10 @@ static void add_finished(struct trace *trace, struct tensor *tensor, const struc
     for (int i = 0; i < tensor->early_count; i++)
         add_rank(trace, tensor, record->time, tensor->next, tensor->early[i]);
     tensor->early_count = 0;
-    if (tensor->state == STATE_IDLE && record->unnamed)
-        forget(trace, tensor);
+    if (tensor->state == STATE_IDLE && record->unnamed) { /* its name never occurs again */
+        map_remove(&trace->tensors, tensor->key, tensor->key_length);
+        tensor_free(tensor);
+    }
 }
 
 static void (*const add_to[])(struct trace *, struct tensor *, const struct record *) = {
@@ -353,8 +349,8 @@ static int write_closed(const struct trace_file *file, const void *text, size_t 
     int error = 0;
     struct held_signals held = signals_hold();
     while (!error && done < whole) {
-        size_t skipped = done > length ? done - length : 0, taken = done - skipped;
-        struct iovec parts[] = {{(char *)text + taken, length - taken},
+        size_t skipped = done > length ? done - length : 0, text_done = done - skipped;
+        struct iovec parts[] = {{(char *)text + text_done, length - text_done},
                                 {closing + skipped, sizeof closing - 1 - skipped}};
         ssize_t written = pwritev(file->descriptor, parts, 2, file->end + (off_t)done);
         if (written < 0 && errno != EINTR)
