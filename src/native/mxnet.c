@@ -175,8 +175,8 @@ static void run(void *resources, void *on_complete, void *argument)
 
 /* ---- in the caller ----------------------------------------------------------------------------------- */
 
-/* Makes a handle of the operation's own, as the caller may drop his, and describes the array before it has
- * data. */
+/* Makes a handle of the operation's own, as the caller may drop its handle, and describes the array before it
+ * has data. */
 static int describe(struct operation *operation, int32_t place, void *array)
 {
     hvd_tensor *tensor = &operation->tensors[place];
@@ -252,14 +252,21 @@ int mxnet_push(const struct mxnet_call *call)
     static const int property = CPU_PRIORITIZED;
     struct operation *operation = create(call);
     void **arrays = calloc((size_t)call->count * 2 + 1, sizeof *arrays);
-    int code = operation && arrays ? 0 : -2;
-    for (int32_t i = 0; !code && i < operation->count; i++)
+    int code = -2;
+    if (!operation || !arrays)
+        goto free_operation;
+    for (int32_t i = 0; i < operation->count; i++) {
         code = describe(operation, i, i < call->count ? call->inputs[i] : call->outputs[i - call->count]);
-    if (!code) /* inputs count as written: make_dense may change their layout */
-        code =
-            mxnet.push(run, operation, free_operation, &device, NULL, 0, arrays, distinct(operation, arrays),
-                       &property, call->priority, hvd_operation_name(call->operation), false);
-    else if (operation)
+        if (code)
+            goto free_operation;
+    }
+    /* Inputs count as written: make_dense may change their layout. */
+    code = mxnet.push(run, operation, free_operation, &device, NULL, 0, arrays, distinct(operation, arrays),
+                      &property, call->priority, hvd_operation_name(call->operation), false);
+    free(arrays);
+    return code;
+free_operation:
+    if (operation)
         free_operation(operation);
     free(arrays);
     return code;

@@ -239,14 +239,17 @@ static hvd_code submit(const struct node *node, struct call *call, hvd_status *s
     request.waits = engine->may_help();
     request.done = finish;
     request.done_argument = call;
-    hvd_code code =
-        node->splits_given ? read_splits(call, context, request.process_set, &request, status) : HVD_OK;
-    if (!code)
-        code = engine->submit(context, &request, &call->handle, status);
-    if (!code) {
-        engine->help(call->handle);
-        release(call);
-    }
+    hvd_code code = HVD_OK;
+    if (node->splits_given)
+        code = read_splits(call, context, request.process_set, &request, status);
+    if (code)
+        goto release_context;
+    code = engine->submit(context, &request, &call->handle, status);
+    if (code)
+        goto release_context;
+    engine->help(call->handle);
+    release(call);
+release_context:
     engine->release();
     return code;
 }
@@ -293,19 +296,9 @@ static void compute(void *kernel, TF_OpKernelContext *context)
 static double read_factor(TF_OpKernelConstruction *construction, const char *name, TF_Status *failure)
 {
     double value;
-    int64_t bits = read_integer(construction, name, failure);
+    int64_t bits = kernel_read_integer(construction, name, failure);
     memcpy(&value, &bits, sizeof value);
     return value;
-}
-
-static void read_name(TF_OpKernelConstruction *construction, struct node *node, TF_Status *failure)
-{
-    if (read_integer(construction, "unnamed", failure))
-        return;
-    if (!tf.GetCode(failure))
-        tf.OpKernelConstruction_GetAttrString(construction, "tensor_name", node->name, sizeof node->name - 1,
-                                              failure);
-    node->request.name = node->name;
 }
 
 static void *create(TF_OpKernelConstruction *construction, hvd_operation operation, int grouped)
@@ -317,14 +310,19 @@ static void *create(TF_OpKernelConstruction *construction, hvd_operation operati
     } else {
         hvd_request *request = &node->request;
         *request = (hvd_request){.struct_size = sizeof *request, .operation = operation, .grouped = grouped};
-        read_name(construction, node, failure);
-        request->process_set = (int32_t)read_integer(construction, "process_set_id", failure);
+        if (!kernel_read_integer(construction, "unnamed", failure)) {
+            request->name = node->name;
+            if (!tf.GetCode(failure))
+                tf.OpKernelConstruction_GetAttrString(construction, "tensor_name", node->name,
+                                                      sizeof node->name - 1, failure);
+        }
+        request->process_set = (int32_t)kernel_read_integer(construction, "process_set_id", failure);
         if (operation == HVD_ALLTOALL)
-            node->splits_given = read_integer(construction, "splits_given", failure) != 0;
+            node->splits_given = kernel_read_integer(construction, "splits_given", failure) != 0;
         if (operation == HVD_BROADCAST)
-            request->root = (int32_t)read_integer(construction, "root_rank", failure);
+            request->root = (int32_t)kernel_read_integer(construction, "root_rank", failure);
         if (operation == HVD_ALLREDUCE || operation == HVD_REDUCESCATTER) {
-            request->reduction = (hvd_reduction)read_integer(construction, "reduce_op", failure);
+            request->reduction = (hvd_reduction)kernel_read_integer(construction, "reduce_op", failure);
             node->factors[0] = read_factor(construction, "prescale_bits", failure);
             node->factors[1] = read_factor(construction, "postscale_bits", failure);
             request->prescale = &node->factors[0];

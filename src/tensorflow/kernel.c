@@ -23,7 +23,7 @@ void kernel_fail(TF_OpKernelContext *context, const hvd_status *status)
     tf.DeleteStatus(failure);
 }
 
-int64_t read_integer(TF_OpKernelConstruction *construction, const char *name, TF_Status *failure)
+int64_t kernel_read_integer(TF_OpKernelConstruction *construction, const char *name, TF_Status *failure)
 {
     int64_t value = 0;
     if (!tf.GetCode(failure))

@@ -13,7 +13,7 @@ extern const struct entry_table *engine;
 void kernel_register(const char *operation, TF_KernelBuilder *builder);
 
 /* Reads an attribute; returns 0 and sets *failure if there is none. */
-int64_t read_integer(TF_OpKernelConstruction *construction, const char *name, TF_Status *failure);
+int64_t kernel_read_integer(TF_OpKernelConstruction *construction, const char *name, TF_Status *failure);
 
 /* Ends a kernel's run with an error. */
 void kernel_fail(TF_OpKernelContext *context, const hvd_status *status);

@@ -30,7 +30,7 @@ static const char some[] = "T: list(" TYPES ") >= 1";
  * their own. */
 #define TOKEN "token: resource"
 
-static const char *trouble = "TensorFlow is not loaded; import it first";
+static const char *load_error = "TensorFlow is not loaded; import it first";
 
 /* ---- shapes: one output for every input except the token, unless stated otherwise --------------------- */
 
@@ -157,14 +157,14 @@ __attribute__((constructor)) static void load(void)
     if (!tf_open(&missing)) {
         snprintf(text, sizeof text, "this TensorFlow has no %s; horovod.tensorflow needs 2.12 or newer",
                  missing);
-        trouble = text;
+        load_error = text;
         return;
     }
     for (size_t i = 0; i < sizeof definitions / sizeof *definitions; i++)
         define(&definitions[i]);
     collectives_register(completion_works());
     placement_register();
-    trouble = NULL;
+    load_error = NULL;
 }
 
 __attribute__((visibility("default"))) const char *horovod_tensorflow_bind(const struct entry_table *table,
@@ -174,5 +174,5 @@ __attribute__((visibility("default"))) const char *horovod_tensorflow_bind(const
         return "this library is of a newer Horovod than the engine";
     engine = table;
     *asynchronous = completion_works();
-    return trouble;
+    return load_error;
 }

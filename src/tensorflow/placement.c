@@ -78,7 +78,7 @@ static void *create(TF_OpKernelConstruction *construction, enum property propert
     if (node) {
         *node = (struct node){.property = property};
         if (property == SIZE || property == INCLUDED)
-            node->process_set = (int32_t)read_integer(construction, "process_set_id", failure);
+            node->process_set = (int32_t)kernel_read_integer(construction, "process_set_id", failure);
     } else {
         tf.SetStatus(failure, engine->absl_code(HVD_OUT_OF_MEMORY), "out of memory for a kernel");
     }
