@@ -31,8 +31,8 @@ static int find_parameter(const struct parameters *parameters, PyObject *name, i
     return -1;
 }
 
-static int take_keyword(const struct parameters *parameters, PyObject *name, PyObject *value, int *next,
-                        PyObject **values)
+static int store_keyword(const struct parameters *parameters, PyObject *name, PyObject *value, int *next,
+                         PyObject **values)
 {
     int place = find_parameter(parameters, name, *next);
     if (place < 0 || values[place]) {
@@ -61,7 +61,7 @@ int arguments_sort(struct parameters *parameters, PyObject *const *arguments, Py
     if (named && !parameters->interned[0] && intern_all(parameters))
         return -1;
     for (Py_ssize_t i = 0; i < named; i++) {
-        if (take_keyword(parameters, PyTuple_GetItem(keywords, i), arguments[count + i], &next, values))
+        if (store_keyword(parameters, PyTuple_GetItem(keywords, i), arguments[count + i], &next, values))
             return -1;
     }
     for (int i = 0; i < parameters->required; i++) {

@@ -3,7 +3,7 @@
 #ifndef HVD_BIND_ARGUMENTS_H
 #define HVD_BIND_ARGUMENTS_H
 
-#include "bind/module.h"
+#include "bind/python.h"
 
 #include <stdint.h>
 

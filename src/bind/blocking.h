@@ -4,7 +4,7 @@
 #ifndef HVD_BIND_BLOCKING_H
 #define HVD_BIND_BLOCKING_H
 
-#include "bind/module.h"
+#include "bind/python.h"
 #include "horovod.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #ifndef HVD_BIND_ERRORS_H
 #define HVD_BIND_ERRORS_H
 
-#include "bind/module.h"
+#include "bind/python.h"
 #include "horovod.h"
 
 /* Imports HorovodInternalError. Returns 0, or -1 with an exception set. */

@@ -37,7 +37,7 @@ static void leave(struct in_flight *operation)
 const struct in_flight *in_flight_find(const void *memory, size_t bytes)
 {
     for (const struct in_flight *operation = newest; operation; operation = operation->next) {
-        if (held_tensors_touch(&operation->held, memory, bytes) && !in_flight_is_over(operation))
+        if (held_tensors_overlap(&operation->held, memory, bytes) && !in_flight_is_over(operation))
             return operation;
     }
     return NULL;
@@ -48,15 +48,6 @@ static void push(struct dropped *dropped)
     dropped->next = NULL;
     *tail = dropped;
     tail = &dropped->next;
-}
-
-static struct dropped *pop(void)
-{
-    struct dropped *oldest = head;
-    head = oldest->next;
-    if (!head)
-        tail = &head;
-    return oldest;
 }
 
 /* Releases the memory of an operation that has left the list. */
@@ -70,7 +61,10 @@ void in_flight_reclaim(void)
 {
     int unfinished = 0;
     while (head && unfinished < TESTS) {
-        struct dropped *oldest = pop();
+        struct dropped *oldest = head;
+        head = oldest->next;
+        if (!head)
+            tail = &head;
         if (in_flight_is_over(&oldest->operation)) {
             leave(&oldest->operation);
             release(&oldest->operation);

@@ -4,7 +4,7 @@
 #ifndef HVD_BIND_IN_FLIGHT_H
 #define HVD_BIND_IN_FLIGHT_H
 
-#include "bind/py_request.h"
+#include "bind/request.h"
 #include "horovod.h"
 
 #include <stdbool.h>

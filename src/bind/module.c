@@ -5,12 +5,12 @@
  * Horovod down. */
 #include "bind/module.h"
 
+#include "bind/context.h"
 #include "bind/errors.h"
 #include "bind/operation.h"
 #include "bind/process_set.h"
-#include "bind/py_context.h"
-#include "bind/py_request.h"
 #include "bind/rendezvous.h"
+#include "bind/request.h"
 #include "bind/result.h"
 #include "bind/tables.h"
 #include "bind/tensor.h"
@@ -23,7 +23,7 @@
 
 static PyObject *core_placement(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    const hvd_context *context = module_context();
+    const hvd_context *context = context_current();
     if (!context)
         return NULL;
     hvd_placement p = hvd_get_placement(context);
@@ -33,7 +33,7 @@ static PyObject *core_placement(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED
 
 static PyObject *core_health(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    hvd_context *context = module_context();
+    hvd_context *context = context_current();
     hvd_status status;
     if (!context)
         return NULL;
@@ -42,7 +42,7 @@ static PyObject *core_health(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(un
 
 static PyObject *core_counters(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    hvd_context *context = module_context();
+    hvd_context *context = context_current();
     if (!context)
         return NULL;
     int32_t capacity = hvd_get_counters(context, NULL, 0);
@@ -74,7 +74,7 @@ static PyObject *core_timeline_start(PyObject *Py_UNUSED(module), PyObject *argu
     hvd_status status;
     if (!PyArg_ParseTuple(arguments, "sp:timeline_start", &path, &mark_cycles))
         return NULL;
-    hvd_context *context = module_context(); /* reading the arguments ran Python, which may shut down */
+    hvd_context *context = context_current(); /* reading the arguments ran Python, which may shut down */
     if (!context)
         return NULL;
     return hvd_timeline_start(context, path, mark_cycles, &status) ? raise_status(&status)
@@ -83,7 +83,7 @@ static PyObject *core_timeline_start(PyObject *Py_UNUSED(module), PyObject *argu
 
 static PyObject *core_timeline_stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    hvd_context *context = module_context();
+    hvd_context *context = context_current();
     hvd_status status;
     if (!context)
         return NULL;
@@ -99,7 +99,7 @@ static PyObject *core_publish_fault(PyObject *Py_UNUSED(module), PyObject *argum
     hvd_status status;
     if (!PyArg_ParseTuple(arguments, "ssisd:publish_fault", &exception, &file, &line, &function, &seconds))
         return NULL;
-    hvd_context *context = module_context();
+    hvd_context *context = context_current();
     if (!context)
         return NULL;
     size_t length = strlen(file), from = length < sizeof fault.file ? 0 : length - sizeof fault.file + 1;
@@ -131,14 +131,6 @@ static PyObject *core_read_fault(PyObject *Py_UNUSED(module), PyObject *argument
                          (int)fault.line, "function", fault.function);
 }
 
-static int note_stream(PyObject *streams, PyObject *item, void *stream)
-{
-    PyObject *number = PyLong_FromVoidPtr(stream);
-    int failed = number ? PyDict_SetItem(streams, item, number) : -1;
-    Py_XDECREF(number);
-    return failed;
-}
-
 /* `state` is the tuple of the arguments that core_collector received. */
 static PyObject *collect(PyObject *state, PyObject *parameter)
 {
@@ -153,9 +145,14 @@ static PyObject *collect(PyObject *state, PyObject *parameter)
         Py_DECREF(answer);
         memcpy(last, &thread, sizeof thread);
     }
-    if (hvd_has_devices() && tensor_stream(parameter, &stream) &&
-        note_stream(PyTuple_GetItem(state, 4), PyTuple_GetItem(state, 1), stream))
-        return NULL;
+    if (hvd_has_devices() && tensor_stream(parameter, &stream)) {
+        PyObject *number = PyLong_FromVoidPtr(stream);
+        int failed =
+            number ? PyDict_SetItem(PyTuple_GetItem(state, 4), PyTuple_GetItem(state, 1), number) : -1;
+        Py_XDECREF(number);
+        if (failed)
+            return NULL;
+    }
     if (PyList_Append(list, PyTuple_GetItem(state, 1)))
         return NULL;
     Py_RETURN_NONE;
@@ -310,8 +307,6 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "horovod._core", NULL, -1, methods, NULL, NULL, NULL, NULL,
 };
-
-PyMODINIT_FUNC PyInit__core(void);
 
 PyMODINIT_FUNC PyInit__core(void)
 {

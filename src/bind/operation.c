@@ -6,10 +6,10 @@
 
 #include "bind/arguments.h"
 #include "bind/blocking.h"
+#include "bind/context.h"
 #include "bind/errors.h"
 #include "bind/in_flight.h"
-#include "bind/py_context.h"
-#include "bind/py_request.h"
+#include "bind/request.h"
 #include "bind/result.h"
 #include "horovod.h"
 
@@ -45,11 +45,11 @@ static int submit(PyObject *const *values, int waits, struct in_flight *operatio
                                     argument_or_null(values[STREAMS])};
     hvd_request request;
     in_flight_reclaim();
-    if (!module_context() || request_read(&request, &operation->held, &operation->made, &submission))
+    if (!context_current() || request_read(&request, &operation->held, &operation->made, &submission))
         return -1;
     request.waits = waits;
     /* Reading ran Python code, which may have shut Horovod down. From here on the context stays valid. */
-    hvd_context *context = module_context();
+    hvd_context *context = context_current();
     if (!context) {
         held_tensors_release(&operation->held);
         return -1;
@@ -345,22 +345,17 @@ static int wait_backwards(PyObject *all, hvd_status *failure)
     return 0;
 }
 
-static int check_operations(PyObject *all)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_Size(all); i++) {
-        if (Py_TYPE(PyTuple_GetItem(all, i)) != handle_type) {
-            PyErr_SetString(PyExc_TypeError, "wait takes a sequence of Handle");
-            return -1;
-        }
-    }
-    return 0;
-}
-
 PyObject *operation_wait_all(PyObject *Py_UNUSED(module), PyObject *operations)
 {
     hvd_status failure = {0};
     PyObject *all = PySequence_Tuple(operations); /* a tuple, which no other thread can change */
-    int failed = !all || check_operations(all) || wait_backwards(all, &failure);
+    int failed = !all;
+    for (Py_ssize_t i = 0; !failed && i < PyTuple_Size(all); i++) {
+        failed = Py_TYPE(PyTuple_GetItem(all, i)) != handle_type;
+        if (failed)
+            PyErr_SetString(PyExc_TypeError, "wait takes a sequence of Handle");
+    }
+    failed = failed || wait_backwards(all, &failure);
     Py_XDECREF(all);
     if (failed)
         return NULL;

@@ -4,7 +4,7 @@
 #ifndef HVD_BIND_OPERATION_H
 #define HVD_BIND_OPERATION_H
 
-#include "bind/module.h"
+#include "bind/python.h"
 
 /* Adds the type to the module. Returns 0, or -1 with an exception set. */
 int operation_init_module(PyObject *module);

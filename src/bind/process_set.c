@@ -6,8 +6,8 @@
 
 #include "bind/arguments.h"
 #include "bind/blocking.h"
+#include "bind/context.h"
 #include "bind/errors.h"
-#include "bind/py_context.h"
 
 #include <stdlib.h>
 
@@ -47,7 +47,7 @@ static int32_t *read_ranks(PyObject *sequence, int32_t *count)
  * caller has read its arguments before, because that runs Python code, which may shut Horovod down. */
 static hvd_context *begin(void)
 {
-    hvd_context *current = module_context();
+    hvd_context *current = context_current();
     if (!current || blocking_begin())
         return current;
     blocking_refuse();
@@ -58,7 +58,7 @@ static hvd_context *begin(void)
  * the context, or NULL with an exception set. */
 static hvd_context *begin_with_ranks(PyObject *sequence, int32_t **ranks, int32_t *count)
 {
-    *ranks = module_context() ? read_ranks(sequence, count) : NULL;
+    *ranks = context_current() ? read_ranks(sequence, count) : NULL;
     hvd_context *current = *ranks ? begin() : NULL;
     if (!current)
         free(*ranks);
@@ -98,7 +98,7 @@ PyObject *process_set_remove(PyObject *Py_UNUSED(module), PyObject *number)
 {
     int32_t id;
     hvd_status status;
-    if (!module_context() || read_int32(number, &id))
+    if (!context_current() || read_int32(number, &id))
         return NULL;
     hvd_context *current = begin();
     if (!current)
@@ -110,7 +110,7 @@ PyObject *process_set_remove(PyObject *Py_UNUSED(module), PyObject *number)
 
 PyObject *process_set_ids(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    hvd_context *current = module_context();
+    hvd_context *current = context_current();
     if (!current)
         return NULL;
     int32_t count = hvd_process_set_ids(current, NULL, 0);
@@ -125,10 +125,10 @@ PyObject *process_set_ids(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unuse
 PyObject *process_set_ranks(PyObject *Py_UNUSED(module), PyObject *number)
 {
     int32_t id;
-    if (!module_context() || read_int32(number, &id))
+    if (!context_current() || read_int32(number, &id))
         return NULL;
     hvd_context *current =
-        module_context(); /* reading the number ran Python code, which may have shut down */
+        context_current(); /* reading the number ran Python code, which may have shut down */
     if (!current)
         return NULL;
     int32_t count = hvd_process_set_ranks(current, id, NULL, 0);

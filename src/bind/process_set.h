@@ -4,7 +4,7 @@
 #ifndef HVD_BIND_PROCESS_SET_H
 #define HVD_BIND_PROCESS_SET_H
 
-#include "bind/module.h"
+#include "bind/python.h"
 
 PyObject *process_set_add(PyObject *module, PyObject *sequence);
 PyObject *process_set_open(PyObject *module, PyObject *arguments);

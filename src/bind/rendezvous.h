@@ -3,7 +3,7 @@
 #ifndef HVD_BIND_RENDEZVOUS_H
 #define HVD_BIND_RENDEZVOUS_H
 
-#include "bind/module.h"
+#include "bind/python.h"
 
 /* Adds the types to the module. Returns 0, or -1 with an exception set. */
 int rendezvous_init_module(PyObject *module);

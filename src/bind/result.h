@@ -3,7 +3,7 @@
 #ifndef HVD_BIND_RESULT_H
 #define HVD_BIND_RESULT_H
 
-#include "bind/module.h"
+#include "bind/python.h"
 #include "horovod.h"
 
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #ifndef HVD_BIND_TABLES_H
 #define HVD_BIND_TABLES_H
 
-#include "bind/module.h"
+#include "bind/python.h"
 #include "horovod.h"
 
 /* Adds the type Operation, the dicts `operations` and `reductions` and the list `dtypes` to the module.

@@ -93,7 +93,7 @@ static bool is_opaque(const struct element *element)
     return strchr(element->format, 'x') != NULL;
 }
 
-static bool means(const char *format, const struct element *element)
+static bool matches(const char *format, const struct element *element)
 {
     if (!strcmp(element->format, format))
         return !is_opaque(element);
@@ -107,7 +107,7 @@ static bool element_from_buffer(const Py_buffer *buffer, hvd_dtype *dtype, char 
      * row. */
     const char *letters = *format && strchr("@=<|", *format) ? format + 1 : format;
     for (int i = 0; i < ELEMENTS; i++) {
-        if (means(letters, &elements[i]) && elements[i].bits == 8 * buffer->itemsize) {
+        if (matches(letters, &elements[i]) && elements[i].bits == 8 * buffer->itemsize) {
             *dtype = elements[i].dtype;
             return true;
         }
@@ -186,22 +186,17 @@ static int refuse_type(PyObject *object, const struct tensor_role *role, const c
     return refuse(object, role, why);
 }
 
-static bool has_no_elements(const DLTensor *tensor)
-{
-    for (int d = 0; d < tensor->ndim; d++) {
-        if (tensor->shape[d] == 0)
-            return true;
-    }
-    return false;
-}
-
 /* Returns true if the tensor is dense and row-major. The strides of a tensor without elements do not matter.
  */
 static bool is_dense(const DLTensor *tensor)
 {
     int64_t expected = 1;
-    if (!tensor->strides || has_no_elements(tensor))
+    if (!tensor->strides)
         return true;
+    for (int d = 0; d < tensor->ndim; d++) {
+        if (tensor->shape[d] == 0)
+            return true;
+    }
     for (int d = tensor->ndim - 1; d >= 0; d--) {
         /* The stride of an extent of 1 is never used, and frameworks store any value in it. */
         if (tensor->shape[d] != 1 && tensor->strides[d] != expected)
@@ -333,35 +328,22 @@ static bool returns_true(PyObject *method, PyObject *object)
     return yes;
 }
 
-/* A real tensor that PyTorch negates lazily is the imaginary part of a complex one, so its storage is larger
- * than itself. Reading the size of the storage costs a quarter of the time of is_neg, which releases the GIL.
- */
-static bool fills_storage(const struct tensor_view *view, DLDataType type)
-{
-    Py_ssize_t size = type.code == DL_COMPLEX ? -1 : PyObject_Size(view->owner);
-    PyErr_Clear();
-    return size >= 0 && (size_t)size <= tensor_view_bytes(view);
-}
-
 /* Returns true if PyTorch has yet to conjugate or negate the tensor: its memory holds other values, which
  * DLPack does not report. */
 static bool is_lazy(const struct known_type *known, const struct tensor_view *view, PyObject *object,
                     DLDataType type)
 {
-    if (known->storage_of && view->owner != object && fills_storage(view, type))
-        return false;
+    /* A real tensor that PyTorch negates lazily is the imaginary part of a complex one, so its storage is
+     * larger than itself. Reading the size of the storage costs a quarter of the time of is_neg, which
+     * releases the GIL. */
+    if (known->storage_of && view->owner != object && type.code != DL_COMPLEX) {
+        Py_ssize_t size = PyObject_Size(view->owner);
+        PyErr_Clear();
+        if (size >= 0 && (size_t)size <= tensor_view_bytes(view))
+            return false;
+    }
     return returns_true(known->is_neg, object) ||
            (type.code == DL_COMPLEX && returns_true(known->is_conj, object));
-}
-
-/* Returns a new reference to the owner of the memory. That is the storage if there is one, because `t.data =
- * x`, `set_` and `half` give a tensor other memory, so the tensor itself does not keep its present memory. */
-static PyObject *owner_of(const struct known_type *known, PyObject *object)
-{
-    PyObject *storage = call(known->storage_of, object);
-    if (!storage)
-        Py_INCREF(object);
-    return storage ? storage : object;
 }
 
 /* ---- the three ways -------------------------------------------------------------------------------- */
@@ -410,7 +392,11 @@ static int view_by_table(struct tensor_view *view, PyObject *object, const struc
 {
     const DLExchangeTable *table = known->table;
     DLTensor borrowed;
-    view->owner = owner_of(known, object);
+    /* The owner of the memory is the storage if there is one, because `t.data = x`, `set_` and `half` give a
+     * tensor other memory, so the tensor itself does not keep its present memory. */
+    view->owner = call(known->storage_of, object);
+    if (!view->owner)
+        Py_INCREF(view->owner = object);
     if (table->tensor_from_object(object, &borrowed))
         return refuse_with_cause(object, role); /* sparse, quantised, meta */
     if (stream_of(table, borrowed.device, &view->stream))
@@ -511,10 +497,10 @@ static int view_by_capsule(struct tensor_view *view, PyObject *object, const str
 static int view_object(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
 {
     struct known_type known = known_type_of(Py_TYPE(object));
-    if (known.table)
-        return view_by_table(view, object, role, &known);
     hvd_dtype dtype;
     char text[64];
+    if (known.table)
+        return view_by_table(view, object, role, &known);
     if (!PyObject_GetBuffer(object, &view->buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT))
         return element_from_buffer(&view->buffer, &dtype, text, sizeof text)
                    ? view_buffer(view, object, role, dtype)

@@ -5,7 +5,7 @@
 #define HVD_BIND_TENSOR_H
 
 #include "bind/dlpack.h"
-#include "bind/module.h"
+#include "bind/python.h"
 #include "horovod.h"
 
 #include <stdbool.h>

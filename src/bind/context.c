@@ -1,8 +1,8 @@
-/* py_context.c - opens and closes the default context of the process: hvd.init(), hvd.shutdown() and
+/* context.c - opens and closes the default context of the process: hvd.init(), hvd.shutdown() and
  * hvd.is_initialized(). Any Python thread calls these functions with the GIL held. The pointer to the context
  * changes only then; init and shutdown release the GIL while they wait, so other threads may find it unset.
  */
-#include "bind/py_context.h"
+#include "bind/context.h"
 
 #include "bind/blocking.h"
 #include "bind/errors.h"
@@ -20,7 +20,7 @@ static bool is_forked(void)
 }
 
 /* A forked child keeps the context, because the worker of a data loader may ask for its rank. */
-hvd_context *module_context(void)
+hvd_context *context_current(void)
 {
     if (!context)
         PyErr_SetString(PyExc_ValueError, "Horovod has not been initialized; use hvd.init().");

@@ -1,7 +1,7 @@
-/* py_request.c - reads the tensors, splits and streams of a call, and submits it. Any Python thread calls
+/* request.c - reads the tensors, splits and streams of a call, and submits it. Any Python thread calls
  * these functions with the GIL held. They are on the path of every operation: describe returns the same
  * Request for the same arguments, and nothing is allocated for the engine's lists of up to 8 tensors. */
-#include "bind/py_request.h"
+#include "bind/request.h"
 
 #include "bind/arguments.h"
 #include "bind/errors.h"
@@ -33,7 +33,7 @@ int held_tensors_traverse(const struct held_tensors *held, visitproc visit, void
     return stop;
 }
 
-bool held_tensors_touch(const struct held_tensors *held, const void *memory, size_t bytes)
+bool held_tensors_overlap(const struct held_tensors *held, const void *memory, size_t bytes)
 {
     uintptr_t start = (uintptr_t)memory;
     for (int32_t i = 0; i < held->count; i++) {
@@ -284,17 +284,6 @@ static int read_streams(struct held_tensors *held, PyObject *sequence, int32_t i
     return 0;
 }
 
-/* Returns 0 if there is one split for each rank, or -1 with an exception set. */
-static int check_splits(hvd_context *context, const hvd_request *request, const struct held_tensors *held)
-{
-    int32_t size = held->splits ? hvd_process_set_ranks(context, request->process_set, NULL, 0) : -1;
-    if (size < 0 || held->split_count == size) /* if there is no such set, the engine refuses the request */
-        return 0;
-    PyErr_Format(PyExc_ValueError, "alltoall: %zd splits for %d ranks; there must be one for each",
-                 held->split_count, (int)size);
-    return -1;
-}
-
 int request_read(hvd_request *request, struct held_tensors *held, struct made_results *made,
                  const struct submission *submission)
 {
@@ -322,17 +311,6 @@ int request_read(hvd_request *request, struct held_tensors *held, struct made_re
     return 0;
 }
 
-/* Returns true if all tensors belong to one stream of one device, as they always do on the CPU. */
-static bool has_one_stream(const struct held_tensors *held)
-{
-    const struct tensor_view *views = held->views;
-    int32_t same = 1;
-    while (same < held->count && views[same].stream == views[0].stream &&
-           views[same].tensor.device_id == views[0].tensor.device_id)
-        same++;
-    return same >= held->count;
-}
-
 /* The lists of a request. The engine copies them, so they are needed only during the call. */
 struct lists {
     hvd_tensor *tensors;
@@ -342,8 +320,12 @@ struct lists {
 /* Returns false if memory ran out. */
 static bool make_lists(struct lists *lists, const struct held_tensors *held)
 {
-    bool one_stream = has_one_stream(held);
-    size_t count = (size_t)held->count;
+    const struct tensor_view *views = held->views;
+    size_t count = (size_t)held->count, same = 1;
+    while (same < count && views[same].stream == views[0].stream &&
+           views[same].tensor.device_id == views[0].tensor.device_id)
+        same++;
+    bool one_stream = same >= count; /* of one device, as always on the CPU */
     if (!lists->tensors)
         lists->tensors = reallocarray(NULL, count, sizeof *lists->tensors);
     if (!one_stream)
@@ -351,9 +333,9 @@ static bool make_lists(struct lists *lists, const struct held_tensors *held)
     if (!lists->tensors || (!one_stream && !lists->streams))
         return false;
     for (size_t i = 0; i < count; i++) {
-        lists->tensors[i] = held->views[i].tensor;
+        lists->tensors[i] = views[i].tensor;
         if (!one_stream)
-            lists->streams[i] = held->views[i].stream;
+            lists->streams[i] = views[i].stream;
     }
     return true;
 }
@@ -363,7 +345,11 @@ int request_submit(hvd_context *context, hvd_request *request, struct held_tenso
     hvd_tensor few[8];
     hvd_status status = {.code = HVD_OUT_OF_MEMORY, .text = "out of memory for the list of tensors"};
     hvd_code code = HVD_OUT_OF_MEMORY;
-    if (check_splits(context, request, held)) {
+    int32_t size = held->splits ? hvd_process_set_ranks(context, request->process_set, NULL, 0) : -1;
+    if (size >= 0 &&
+        held->split_count != size) { /* if there is no such set, the engine refuses the request */
+        PyErr_Format(PyExc_ValueError, "alltoall: %zd splits for %d ranks; there must be one for each",
+                     held->split_count, (int)size);
         held_tensors_release(held);
         return -1;
     }

@@ -1,9 +1,9 @@
-/* py_context.h - holds the default context of the process, which all functions of the module use. Any Python
+/* context.h - holds the default context of the process, which all functions of the module use. Any Python
  * thread calls these functions with the GIL held. */
-#ifndef HVD_BIND_PY_CONTEXT_H
-#define HVD_BIND_PY_CONTEXT_H
+#ifndef HVD_BIND_CONTEXT_H
+#define HVD_BIND_CONTEXT_H
 
-#include "bind/module.h"
+#include "bind/python.h"
 #include "horovod.h"
 
 /* Registers the handler that discards other threads in a child of fork(). Returns 0, or -1 with an exception
@@ -17,6 +17,6 @@ PyObject *context_is_initialized(PyObject *module, PyObject *unused);
 
 /* Returns the context, which is valid until Python code runs or the GIL is released, or NULL with a
  * ValueError set if hvd.init() has not been called. */
-hvd_context *module_context(void);
+hvd_context *context_current(void);
 
 #endif

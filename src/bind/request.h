@@ -1,10 +1,10 @@
-/* py_request.h - defines the Python type Request, which says what an operation does, and turns it and the
+/* request.h - defines the Python type Request, which says what an operation does, and turns it and the
  * tensors of a call into an hvd_request. Holds the tensors until the operation has finished. Any Python
  * thread calls these functions with the GIL held. */
-#ifndef HVD_BIND_PY_REQUEST_H
-#define HVD_BIND_PY_REQUEST_H
+#ifndef HVD_BIND_REQUEST_H
+#define HVD_BIND_REQUEST_H
 
-#include "bind/module.h"
+#include "bind/python.h"
 #include "bind/tensor.h"
 #include "horovod.h"
 
@@ -49,7 +49,7 @@ int request_submit(hvd_context *context, hvd_request *request, struct held_tenso
                    hvd_handle **handle);
 
 /* Returns true if a tensor and these bytes overlap. */
-bool held_tensors_touch(const struct held_tensors *held, const void *memory, size_t bytes);
+bool held_tensors_overlap(const struct held_tensors *held, const void *memory, size_t bytes);
 
 /* Releases the tensors and the splits. May run Python code. */
 void held_tensors_release(struct held_tensors *held);
