@@ -1,7 +1,7 @@
 /* api.c - the public functions of contexts, operations, process sets, counters and the timeline, in the order
  * of include/horovod.h. Any thread.
  *
- * The queue of submissions is a stack, pushed by one compare-and-swap; the thread that makes progress takes
+ * The queue of submissions is a stack, pushed by one compare-and-swap; the thread that makes progress pops
  * the whole stack and reverses it. Process sets are added and removed by requests of all ranks, so all ranks
  * see the changes in one order; sets that only their members open are outside this order. Connecting the
  * members of a new set blocks: the calling thread does it, while the progress thread continues. */
@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "bootstrap/bootstrap.h"
-#include "engine/comm.h"
+#include "engine/comm_open.h"
 #include "engine/context.h"
 #include "engine/drive.h"
 #include "engine/fault.h"
@@ -23,6 +23,7 @@
 #include "engine/membership.h"
 #include "engine/observe.h"
 #include "engine/progress.h"
+#include "engine/result.h"
 #include "engine/tuning.h"
 #include "net/socket.h"
 #include "rendezvous/client.h"
@@ -89,35 +90,6 @@ void hvd_config_set_mpi_comm(hvd_config *config, const void *comm)
 
 /* ---- joining ----------------------------------------------------------------------------------------- */
 
-static hvd_code load_settings(struct settings *settings, const hvd_config *config, hvd_status *status)
-{
-    if (config) {
-        TRY(settings_copy(settings, &config->settings, status));
-    } else {
-        TRY(settings_init(settings, status));
-        TRY(settings_load_environment(settings, status));
-    }
-    return log_configure(settings, status);
-}
-
-/* Polling pays only if each rank of the host has a core of its own. */
-static int64_t spin_time(const struct hvd_context *context)
-{
-    bool own_core = platform_cores() >= context->placement.local_size;
-    return own_core ? (int64_t)(context->settings.spin_microseconds * 1000) : 0;
-}
-
-static void place(struct hvd_context *context)
-{
-    const struct topology *topology = &context->world->topology;
-    hvd_placement *placement = &context->placement;
-    placement->local_rank = topology_local_rank(topology, placement->rank);
-    placement->local_size = topology_local_size(topology, placement->rank);
-    placement->cross_rank = topology_cross_rank(topology, placement->rank);
-    placement->cross_size = topology_cross_size(topology, placement->rank);
-    placement->homogeneous = topology_is_homogeneous(topology);
-}
-
 static hvd_code join(struct hvd_context *context, int64_t deadline, hvd_status *status)
 {
     int size = context->placement.size;
@@ -130,7 +102,13 @@ static hvd_code join(struct hvd_context *context, int64_t deadline, hvd_status *
         comm_open(context, 0, everybody, size, deadline, &context->interrupt, &context->world, status);
     free(everybody);
     TRY(code);
-    place(context);
+    const struct topology *topology = &context->world->topology;
+    hvd_placement *placement = &context->placement;
+    placement->local_rank = topology_local_rank(topology, placement->rank);
+    placement->local_size = topology_local_size(topology, placement->rank);
+    placement->cross_rank = topology_cross_rank(topology, placement->rank);
+    placement->cross_size = topology_cross_size(topology, placement->rank);
+    placement->homogeneous = topology_is_homogeneous(topology);
     return HVD_OK;
 }
 
@@ -177,13 +155,22 @@ static void open_standard_files(void)
 
 static hvd_code open_context(struct hvd_context *context, const hvd_config *config, hvd_status *status)
 {
-    TRY(load_settings(&context->settings, config, status));
-    int64_t deadline = clock_after(context->settings.start_timeout_seconds);
+    struct settings *settings = &context->settings;
+    if (config) {
+        TRY(settings_copy(settings, &config->settings, status));
+    } else {
+        TRY(settings_init(settings, status));
+        TRY(settings_load_environment(settings, status));
+    }
+    TRY(log_configure(settings, status));
+    int64_t deadline = clock_after(settings->start_timeout_seconds);
     TRY(identity_find(context, config ? config->mpi_comm : NULL, deadline, status));
     TRY(observe_open(context, status));
     TRY(tuning_open(context, status));
     TRY(join(context, deadline, status));
-    context->drive.caller_spin = spin_time(context);
+    /* Polling pays only if each rank of the host has a core of its own. */
+    if (platform_cores() >= context->placement.local_size)
+        context->drive.caller_spin = (int64_t)(settings->spin_microseconds * 1000);
     /* The progress lock is free from the start, so the mesh must be armed, as by a release. */
     mesh_arm(context->world->mesh);
     TRY(drive_start_thread(context, status));
@@ -321,7 +308,7 @@ hvd_code hvd_read_fault(const void *value, size_t length, hvd_fault *fault, hvd_
 /* ---- submitting ------------------------------------------------------------------------------------- */
 
 /* Copies the caller's struct, which may be an older, shorter one. */
-static hvd_code take_request(const hvd_request *request, hvd_request *own, hvd_status *status)
+static hvd_code copy_request(const hvd_request *request, hvd_request *own, hvd_status *status)
 {
     if (!request || request->struct_size < offsetof(hvd_request, done) || request->struct_size > sizeof *own)
         return status_set(
@@ -331,14 +318,6 @@ static hvd_code take_request(const hvd_request *request, hvd_request *own, hvd_s
     memset(own, 0, sizeof *own);
     memcpy(own, request, request->struct_size);
     return HVD_OK;
-}
-
-static void push(struct hvd_context *context, struct hvd_handle *handle)
-{
-    handle->next = atomic_load_explicit(&context->queue, memory_order_relaxed);
-    /* Sequentially consistent: the load of the lock in drive_notify must not precede it (drive.c). */
-    while (!atomic_compare_exchange_weak(&context->queue, &handle->next, handle))
-        ;
 }
 
 /* Finds the size of the request's set, and turns its root into a rank of the set. */
@@ -374,7 +353,7 @@ static hvd_code queue_request(hvd_context *context, const hvd_request *request, 
     int size;
     struct hvd_handle *created;
     TRY(context_check_process(context, status));
-    TRY(take_request(request, &own, status));
+    TRY(copy_request(request, &own, status));
     TRY(hvd_health(context, status));
     TRY(resolve_set(context, &own, &size, status));
     TRY(handle_create(context, &own, size, true, &created, status));
@@ -382,7 +361,10 @@ static hvd_code queue_request(hvd_context *context, const hvd_request *request, 
     *handle = created;
     if (observed(context))
         created->submitted = clock_now();
-    push(context, created);
+    created->next = atomic_load_explicit(&context->queue, memory_order_relaxed);
+    /* Sequentially consistent: the load of the lock in drive_notify must not precede it (drive.c). */
+    while (!atomic_compare_exchange_weak(&context->queue, &created->next, created))
+        ;
     return HVD_OK;
 }
 
@@ -417,22 +399,15 @@ hvd_code hvd_submit(hvd_context *context, const hvd_request *request, hvd_handle
     return submit(context, request, handle, status);
 }
 
-static hvd_code take_outputs(struct hvd_handle *handle, hvd_tensor *outputs, hvd_status *status)
-{
-    int first = handle->request.outputs ? handle->request.count : 0;
-    for (int i = first; outputs && i < handle->result_count; i++)
-        TRY(hvd_output_take(handle, i, &outputs[i], status));
-    return HVD_OK;
-}
-
 hvd_code hvd_run(hvd_context *context, const hvd_request *request, hvd_tensor *outputs, hvd_status *status)
 {
     struct hvd_handle *handle;
     TRY(check_public(request, status));
     TRY(queue_request(context, request, &handle, status));
     hvd_code code = hvd_wait(handle, -1, status);
-    if (!code)
-        code = take_outputs(handle, outputs, status);
+    int first = handle->request.outputs ? handle->request.count : 0;
+    for (int i = first; !code && outputs && i < handle->result_count; i++)
+        code = hvd_output_take(handle, i, &outputs[i], status);
     handle_release(handle);
     return code;
 }
@@ -445,7 +420,7 @@ static void count_wait(struct hvd_handle *handle, bool done, int64_t time)
     struct operation_counters *counters = NULL;
     if (done) {
         counters = handle->counters;
-    } else { /* the progress thread may not have taken it yet */
+    } else { /* it may still be in the queue */
         struct set_counters *set = counters_of(&handle->context->counters, request->process_set);
         counters = set ? &set->operations[request->operation] : NULL;
     }
@@ -489,7 +464,7 @@ hvd_code hvd_on_done(hvd_handle *handle, hvd_done_fn done, void *argument, hvd_s
     atomic_fetch_add_explicit(&handle->references, 1,
                               memory_order_relaxed); /* `done` may release the other */
     atomic_store(&handle->calls, true);
-    if (atomic_load(&handle->state) == HANDLE_DONE && handle_take_call(handle)) {
+    if (atomic_load(&handle->state) == HANDLE_DONE && handle_claim_call(handle)) {
         hvd_status own;
         handle_outcome(handle, &own);
         done(argument, &own);
@@ -631,14 +606,6 @@ static hvd_code agree_on_success(struct hvd_context *context, int id, const hvd_
                       id, (int)lowest);
 }
 
-static void hand_over(struct hvd_context *context, struct comm *comm)
-{
-    comm->next = atomic_load(&context->added);
-    while (!atomic_compare_exchange_weak(&context->added, &comm->next, comm))
-        ;
-    drive_notify(context);
-}
-
 /* Connects this rank, if it is a member, and puts the set into the table. */
 static hvd_code open_set(struct hvd_context *context, int id, const int *ranks, int count, struct comm **comm,
                          hvd_status *status)
@@ -650,14 +617,18 @@ static hvd_code open_set(struct hvd_context *context, int id, const int *ranks, 
     return status_ok(status); /* attempts that were repeated may have left their fault */
 }
 
-/* Hands the communicator to the thread that makes progress, or undoes open_set. */
-static void settle(struct hvd_context *context, int id, struct comm *comm, hvd_code code)
+/* Hands the communicator to the thread that makes progress, or undoes open_set if that or a later step
+ * failed. */
+static void finish_opening(struct hvd_context *context, int id, struct comm *comm, hvd_code code)
 {
     if (code) {
         sets_remove(&context->sets, id);
         comm_close(comm);
     } else if (comm) {
-        hand_over(context, comm);
+        comm->next = atomic_load(&context->added);
+        while (!atomic_compare_exchange_weak(&context->added, &comm->next, comm))
+            ;
+        drive_notify(context);
     }
 }
 
@@ -669,7 +640,7 @@ static hvd_code connect_set(struct hvd_context *context, int id, const int *rank
     /* The set is in the table before the ranks agree, so lack of memory here fails it on all of them. */
     open_set(context, id, ranks, count, &comm, &own);
     hvd_code code = agree_on_success(context, id, &own, status);
-    settle(context, id, comm, code);
+    finish_opening(context, id, comm, code);
     return code;
 }
 
@@ -708,15 +679,20 @@ hvd_code hvd_process_set_add(hvd_context *context, const int32_t *ranks, int32_t
 {
     int *sorted, value = 0;
     hvd_code code = sort_ranks(context, ranks, count, &sorted, status);
+    if (code)
+        goto free_ranks;
     hvd_request request = {.operation = HVD_ADD_PROCESS_SET, .ranks = sorted, .rank_count = count};
-    if (!code)
-        code = run_decision(context, &request, &value, status);
-    if (!code)
-        code = connect_set(context, value, sorted, count, status);
-    if (!code)
-        *id = value;
+    code = run_decision(context, &request, &value, status);
+    if (code)
+        goto free_ranks;
+    code = connect_set(context, value, sorted, count, status);
+    if (code)
+        goto free_ranks;
+    *id = value;
+    status_ok(status);
+free_ranks:
     free(sorted);
-    return code ? code : status_ok(status);
+    return code;
 }
 
 static hvd_code check_opening(struct hvd_context *context, int id, const int *ranks, int count,
@@ -740,24 +716,16 @@ hvd_code hvd_process_set_open(hvd_context *context, int32_t id, const int32_t *r
     int *sorted;
     struct comm *comm = NULL;
     hvd_code code = sort_ranks(context, ranks, count, &sorted, status);
-    if (!code)
-        code = check_opening(context, id, sorted, count, status);
-    if (!code) {
-        code = open_set(context, id, sorted, count, &comm, status);
-        settle(context, id, comm, code);
-    }
+    if (code)
+        goto free_ranks;
+    code = check_opening(context, id, sorted, count, status);
+    if (code)
+        goto free_ranks;
+    code = open_set(context, id, sorted, count, &comm, status);
+    finish_opening(context, id, comm, code);
+free_ranks:
     free(sorted);
     return code;
-}
-
-/* No other rank takes part, so it needs a name of its own: unnamed requests are counted on all ranks. */
-static hvd_code close_opened(struct hvd_context *context, int32_t id, hvd_status *status)
-{
-    char name[64];
-    snprintf(name, sizeof name, "process_set.%d.closed", (int)id);
-    hvd_request request = {
-        .struct_size = sizeof request, .operation = HVD_REMOVE_PROCESS_SET, .name = name, .root = id};
-    return submit(context, &request, NULL, status);
 }
 
 hvd_code hvd_process_set_remove(hvd_context *context, int32_t id, hvd_status *status)
@@ -768,10 +736,16 @@ hvd_code hvd_process_set_remove(hvd_context *context, int32_t id, hvd_status *st
                           id ? "there is no process set %d: it was removed, or never added"
                              : "process set %d, all ranks of the job, can't be removed",
                           (int)id);
-    if (id >= HVD_OPENED_SETS)
-        return close_opened(context, id, status);
-    hvd_request request = {.operation = HVD_REMOVE_PROCESS_SET, .root = id};
+    char name[64];
     int value;
+    hvd_request request = {.struct_size = sizeof request, .operation = HVD_REMOVE_PROCESS_SET, .root = id};
+    if (id >= HVD_OPENED_SETS) {
+        /* No other rank takes part, so it needs a name of its own: unnamed requests are counted on all ranks.
+         */
+        snprintf(name, sizeof name, "process_set.%d.closed", (int)id);
+        request.name = name;
+        return submit(context, &request, NULL, status);
+    }
     return run_decision(context, &request, &value, status);
 }
 
@@ -793,7 +767,7 @@ int32_t hvd_process_set_ranks(hvd_context *context, int32_t id, int32_t *ranks, 
 
 /* ---- counters ---------------------------------------------------------------------------------------- */
 
-static uint64_t get(const atomic_uint_fast64_t *counter)
+static uint64_t load(const atomic_uint_fast64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
@@ -803,12 +777,12 @@ static hvd_counters read_counters(const struct set_counters *set, int operation)
     const struct operation_counters *from = &set->operations[operation];
     return (hvd_counters){.process_set = set->process_set,
                           .operation = (hvd_operation)operation,
-                          .submitted = get(&from->submitted),
-                          .succeeded = get(&from->succeeded),
-                          .failed = get(&from->failed),
-                          .batches = get(&from->batches),
-                          .bytes = get(&from->bytes),
-                          .wait_seconds = (double)get(&from->wait_ns) / CLOCK_SECOND};
+                          .submitted = load(&from->submitted),
+                          .succeeded = load(&from->succeeded),
+                          .failed = load(&from->failed),
+                          .batches = load(&from->batches),
+                          .bytes = load(&from->bytes),
+                          .wait_seconds = (double)load(&from->wait_ns) / CLOCK_SECOND};
 }
 
 int32_t hvd_get_counters(hvd_context *context, hvd_counters *rows, int32_t capacity)

@@ -15,6 +15,7 @@
 #include "engine/context.h"
 #include "engine/handle.h"
 #include "engine/observe.h"
+#include "engine/result.h"
 #include "engine/tuning.h"
 
 #include <assert.h>
@@ -591,8 +592,8 @@ static void batch_done(struct collective *collective, const hvd_status *status)
 {
     struct running_batch *running = collective->owner;
     struct comm *comm = running->comm;
-    if (running->handles[0]->following) {
-        running->handles[0]->following--;
+    if (running->handles[0]->collectives_left) {
+        running->handles[0]->collectives_left--;
         if (status->code)
             handle_fail(running->handles[0], status);
     } else {
@@ -701,7 +702,7 @@ static hvd_code lay_out_part(struct comm *comm, struct hvd_handle *const *handle
             return HVD_OUT_OF_MEMORY;
         running->part = part;
         running->follows = laid_out->head != NULL;
-        handles[0]->following += running->follows;
+        handles[0]->collectives_left += running->follows;
         collective_queue_push(laid_out, &running->collective);
         code = layout_fill(running, status);
     }

@@ -1,6 +1,6 @@
 /* comm.h - one process set at work: its coordinator, its own connections, and its running batches.
- * Communicators share no state, so an operation of one set never waits for another set. Under the progress
- * lock, except comm_open. */
+ * Communicators share no state, so an operation of one set never waits for another set. comm_open.h opens and
+ * closes them. Under the progress lock. */
 #ifndef HVD_ENGINE_COMM_H
 #define HVD_ENGINE_COMM_H
 
@@ -11,7 +11,7 @@
 #include "coordinate/stall.h"
 #include "engine/edge.h"
 #include "horovod.h"
-#include "transport/mesh_open.h"
+#include "transport/mesh.h"
 
 #include <stdbool.h>
 
@@ -57,20 +57,15 @@ struct comm {
     struct comm *next_shrinking;
 };
 
-/* Connects to the other members; blocks at most until `deadline` or the interrupt (NULL: none). Touches no
- * state that is under the progress lock. */
-hvd_code comm_open(struct hvd_context *context, int id, const int *ranks, int size, int64_t deadline,
-                   const struct interrupt *interrupt, struct comm **comm, hvd_status *status);
+/* Returns the connection to another rank of the set, or NULL if there is none. */
+struct edge *comm_edge(const struct comm *comm, int rank);
 
-/* Call it after its batches have ended; NULL is fine. */
-void comm_close(struct comm *comm);
-
-/* Names the request if it has no name, so that later ones get later numbers; comm_take gives it to the
+/* Names the request if it has no name, so that later ones get later numbers; comm_submit gives it to the
  * coordinator later. */
 void comm_hold(struct comm *comm, struct hvd_handle *handle);
 
 /* Names the request if it has no name, and gives it to the coordinator; a refusal finishes the handle. */
-void comm_take(struct comm *comm, struct hvd_handle *handle);
+void comm_submit(struct comm *comm, struct hvd_handle *handle);
 
 /* A suspended communicator takes no part in progress, arming and heartbeats, so it costs nothing.
  * comm_suspend returns false if the communicator is not idle. */

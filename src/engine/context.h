@@ -92,7 +92,7 @@ struct hvd_context {
     pthread_mutex_t rendezvous_lock;
     struct rendezvous_client *rendezvous; /* open while this rank is in the epoch; NULL: a job of one rank */
 
-    /* Any thread adds work here; the holder of the progress lock takes it: invariant 3 of drive.c. */
+    /* Any thread adds work here; the holder of the progress lock removes it: invariant 3 of drive.c. */
     _Atomic(struct hvd_handle *) queue; /* submitted, newest first */
     _Atomic(struct comm *) added;       /* process sets not yet in the list of communicators */
     atomic_bool returned;               /* a caller has run a worker's collective */

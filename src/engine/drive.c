@@ -22,9 +22,9 @@
  *     struct hvd_context so marked. All shared words here are sequentially consistent, except hints.
  *  2. A release MUST arm every mesh before it checks for arrived data and local work for the last time, and
  *     MUST do both before it stores UNLOCKED: data that arrive later ring. Without arming, the progress
- * thread MUST poll periodically, and no operation may be under way unless the releasing thread returns. A
- * back end's descriptor needs no arming: it stays readable until progress clears it. A back end that must be
- *     polled sets a deadline (progress_deadline).
+ *     thread MUST poll periodically, and no operation may be under way unless the releasing thread
+ *     returns. A back end's descriptor needs no arming: it stays readable until progress clears it. A
+ *     back end that must be polled sets a deadline (progress_deadline).
  *  3. A thread that adds work (queue, added, returned, leaving) MUST store it before it loads the lock. If it
  *     finds the lock taken it need not wake a thread: a release MUST check for such work after it has stored
  *     UNLOCKED.
@@ -176,7 +176,7 @@ static bool lock_try(struct hvd_context *context)
 {
     struct drive *drive = &context->drive;
     unsigned expected = UNLOCKED;
-    /* A load first: a compare-and-swap that fails would still take the cache line from the holder. */
+    /* A load first: a compare-and-swap that fails would still move the cache line away from the holder. */
     if (atomic_load_explicit(&drive->lock, memory_order_relaxed) != UNLOCKED ||
         !atomic_compare_exchange_strong(&drive->lock, &expected, LOCKED))
         return false;

@@ -1,13 +1,13 @@
-/* edge.c - the stream of messages on a link, and the questions and answers that show that a peer is alive.
+/* edge.c - the stream of messages on a link, and the pings and pongs that show that a peer is alive.
  * The stream is never padded: bytes are copied out of it, so alignment does not matter. Under the progress
  * lock. */
 #include "engine/edge.h"
 
 #include <errno.h>
 
-/* They take the place of a length. */
-#define QUESTION UINT32_MAX
-#define ANSWER   (UINT32_MAX - 1)
+/* They are sent instead of the length of a message. */
+#define PING UINT32_MAX
+#define PONG (UINT32_MAX - 1)
 
 static ssize_t as_of_a_socket(ssize_t moved)
 {
@@ -44,7 +44,7 @@ void edge_fini(struct edge *edge)
     *edge = (struct edge){0};
 }
 
-/* Returns NULL if the link is broken, which takes no more messages. */
+/* Returns NULL if the link is broken: then nothing more is sent. */
 static struct wire_writer *begin_put(struct edge *edge)
 {
     if (edge->mute)
@@ -68,15 +68,7 @@ void edge_ping(struct edge *edge)
 {
     struct wire_writer *out = begin_put(edge);
     if (out)
-        wire_put_u32(out, QUESTION);
-}
-
-/* Unsent bytes are an answer already, so questions can't pile up answers. */
-static void answer(struct edge *edge)
-{
-    struct wire_writer *out = begin_put(edge);
-    if (out && !out->length)
-        wire_put_u32(out, ANSWER);
+        wire_put_u32(out, PING);
 }
 
 static bool flush(struct edge *edge)
@@ -122,11 +114,16 @@ bool edge_starved(struct edge *edge)
     return starved;
 }
 
-static bool take_sign_of_life(struct edge *edge, size_t sign)
+/* Returns true if the length is a ping, which it answers, or a pong. Unsent bytes are an answer already, so
+ * pings can't pile up answers. */
+static bool is_sign_of_life(struct edge *edge, size_t length)
 {
-    if (sign == QUESTION)
-        answer(edge);
-    return sign == QUESTION || sign == ANSWER;
+    if (length == PING) {
+        struct wire_writer *out = begin_put(edge);
+        if (out && !out->length)
+            wire_put_u32(out, PONG);
+    }
+    return length == PING || length == PONG;
 }
 
 enum edge_event edge_next(struct edge *edge, const uint8_t **bytes, size_t *length)
@@ -136,7 +133,7 @@ enum edge_event edge_next(struct edge *edge, const uint8_t **bytes, size_t *leng
         return EDGE_NOTHING;
     do
         outcome = stream_read(&edge->stream, EDGE_MESSAGE_LIMIT, bytes, length);
-    while (outcome == STREAM_TOO_LONG && take_sign_of_life(edge, *length));
+    while (outcome == STREAM_TOO_LONG && is_sign_of_life(edge, *length));
     if (outcome == STREAM_FAILED)
         edge->link->want_read = false;
     edge->deaf = outcome == STREAM_FAILED || outcome == STREAM_TOO_LONG;

@@ -1,5 +1,5 @@
-/* edge.h - messages over a link: a length, then that many bytes. Two lengths beyond the limit ask whether the
- * peer is alive, and answer. Under the progress lock; no call blocks. */
+/* edge.h - messages over a link: a length, then that many bytes. Two lengths beyond the limit are a ping, by
+ * which a rank asks whether its peer is alive, and its answer. Under the progress lock; no call blocks. */
 #ifndef HVD_ENGINE_EDGE_H
 #define HVD_ENGINE_EDGE_H
 
@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#define EDGE_MESSAGE_LIMIT (16u << 20) /* bytes; more is taken for garbage */
+#define EDGE_MESSAGE_LIMIT (16u << 20) /* bytes; a longer one is garbage */
 
 #define EDGE_SILENT 12 /* heartbeats missed: the peer has not answered a request */
 
@@ -37,8 +37,8 @@ void edge_ping(struct edge *edge);
 /* Returns true if the peer's host has all messages, or will never have them because the peer is silent. */
 bool edge_is_delivered(const struct edge *edge);
 
-/* Sends as much as the links take; returns true if any byte moved. An edge stays in the list while bytes are
- * left, or until edge_starved has reported that memory was out. */
+/* Sends as much as the links accept; returns true if any byte moved. An edge stays in the list while bytes
+ * are left, or until edge_starved has reported that memory was out. */
 bool edges_flush(struct edge **unsent);
 
 enum edge_event { EDGE_NOTHING, EDGE_MESSAGE, EDGE_GARBAGE };

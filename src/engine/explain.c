@@ -33,7 +33,7 @@ static const char *explain_state(char state)
     }
 }
 
-/* The name of a rank's host. */
+/* Returns the name of a rank's host. */
 static const char *host_name(const struct comm *comm, int rank, char *own, size_t capacity)
 {
     const char *known = mesh_peer_host(comm->mesh, rank);
@@ -42,7 +42,7 @@ static const char *host_name(const struct comm *comm, int rank, char *own, size_
     return known ? known : own;
 }
 
-/* "host b (ranks 2-3)" */
+/* Appends "host b (ranks 2-3)". */
 static void append_host(const struct comm *comm, int host, char *text, size_t capacity)
 {
     const struct topology *topology = &comm->topology;
@@ -55,15 +55,7 @@ static void append_host(const struct comm *comm, int host, char *text, size_t ca
                 rank_set_text(&set, ranks, sizeof ranks));
 }
 
-static const char *explain_lost(int entries, bool hosts, char state)
-{
-    if (hosts)
-        return "it is down, the network to it is cut, or its processes are stopped";
-    return entries > 1 ? "their processes are stopped, or their hosts or the network are down"
-                       : explain_state(state);
-}
-
-/* "host b (ranks 2-3), rank 5 (pid 12, host c)" */
+/* Writes "host b (ranks 2-3), rank 5 (pid 12, host c) have not answered ...". */
 void explain_silent(const struct comm *comm, const struct rank_set *lost, hvd_status *cause)
 {
     const struct topology *topology = &comm->topology;
@@ -91,16 +83,19 @@ void explain_silent(const struct comm *comm, const struct rank_set *lost, hvd_st
             append_text(text, sizeof text, entries++ ? ", %s" : "%s", who);
         }
     }
+    const char *reason = hosts         ? "it is down, the network to it is cut, or its processes are stopped"
+                         : entries > 1 ? "their processes are stopped, or their hosts or the network are down"
+                                       : explain_state(state);
     status_set(cause, HVD_TIMED_OUT, "%s %s not answered for %g s (%s): %s", text,
                entries > 1 ? "have" : "has", settings_silence_limit(settings), limiting_setting(settings),
-               explain_lost(entries, hosts, state));
+               reason);
     char name[MESH_PEER_TEXT] = "";
     int first = topology->rank_at[lost->ranges[0].first];
     status_blame(cause, hosts ? HVD_CAUSE_HOST : HVD_CAUSE_SILENCE, comm->ranks[first],
                  host_name(comm, first, name, sizeof name));
 }
 
-/* "host b (rank 1) and host c (rank 2), host b (rank 1) and host d (rank 3)" */
+/* Writes "host b (rank 1) and host c (rank 2), host b (rank 1) and host d (rank 3) have not heard ...". */
 static void explain_pairs(const struct comm *comm, const struct silence *silence, hvd_status *cause)
 {
     const struct settings *settings = &comm->context->settings;

@@ -9,7 +9,7 @@
 struct comm;
 struct edge;
 
-/* The cause with which the ranks end the job once they have settled which are silent. */
+/* The cause with which the ranks end the job once they agree on which are silent. */
 void explain_silence(const struct comm *comm, const struct silence *silence, hvd_status *cause);
 
 /* Writes such a cause for places of the communicator that no message reaches. */

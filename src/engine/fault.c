@@ -33,12 +33,16 @@ hvd_code fault_publish(struct hvd_context *context, hvd_fault *fault, int64_t de
     fault->rank = context->placement.rank;
     fault_put(&value, fault);
     snprintf(key, sizeof key, FAULT_PREFIX "%d", (int)fault->rank);
-    if (value.failed)
+    if (value.failed) {
         code = status_no_memory(status);
-    if (!code && !context->rendezvous)
+        goto unlock;
+    }
+    if (!context->rendezvous)
         code = connect_alone(context, deadline, status);
-    if (!code)
-        code = rendezvous_publish(context->rendezvous, key, value.bytes, value.length, deadline, status);
+    if (code)
+        goto unlock;
+    code = rendezvous_publish(context->rendezvous, key, value.bytes, value.length, deadline, status);
+unlock:
     pthread_mutex_unlock(&context->rendezvous_lock);
     wire_writer_free(&value);
     return code;

@@ -1,5 +1,5 @@
-/* handle.c - the life of one operation of this rank: memory for its results, the parts of a group whose
- * tensors share memory, the block that a handle is, and how it ends. Threads are named in handle.h. */
+/* handle.c - the life of one operation of this rank: the block that a handle is, its name, the events of its
+ * streams, and how it ends. Threads are named in handle.h. */
 #include "engine/handle.h"
 
 #include "base/platform.h"
@@ -9,284 +9,13 @@
 #include "coordinate/name.h"
 #include "engine/context.h"
 #include "engine/observe.h"
+#include "engine/result.h"
 
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- memory of results ------------------------------------------------------------------------------- */
-
-/* A large host result would spend most of its time in page faults, as malloc returns large blocks to the
- * system at once; so a few blocks are kept for later results of about their size. The slots are exchanged
- * without a lock: a forked child may find them in any state. */
-
-#define ALIGNMENT 64
-#define SLOTS     4
-#define SMALLEST  ((size_t)128 << 10) /* malloc keeps smaller blocks */
-#define LARGEST   ((size_t)32 << 20)
-
-/* ---- on the host: the head is just before the data, the shape at the start of the block --------------- */
-
-struct head {
-    void *block;
-    size_t capacity; /* of the block */
-};
-
-static _Atomic(struct head *) slots[SLOTS];
-static atomic_uint next_victim;
-
-static struct head *head_of(void *data)
-{
-    return (struct head *)data - 1;
-}
-
-static size_t round_up(size_t value, size_t multiple)
-{
-    return (value + multiple - 1) / multiple * multiple;
-}
-
-/* Puts the block into an empty slot; returns false if there is none. */
-static bool keep(struct head *head)
-{
-    for (int i = 0; i < SLOTS; i++) {
-        struct head *empty = NULL;
-        if (atomic_compare_exchange_strong(&slots[i], &empty, head))
-            return true;
-    }
-    return false;
-}
-
-static void release(struct head *head)
-{
-    if (head)
-        memory_host.release(head->block);
-}
-
-/* Returns a copy of the head: the number of dimensions of the next result determines where its data start,
- * and so where its head is. */
-static struct head take_kept(size_t bytes)
-{
-    for (int i = 0; i < SLOTS; i++) {
-        struct head *head = atomic_exchange(&slots[i], NULL);
-        /* A block of up to twice the size is used: larger ones are left for larger results. */
-        if (head && head->capacity >= bytes && head->capacity / 2 <= bytes)
-            return *head;
-        if (head && !keep(head))
-            release(head);
-    }
-    return (struct head){NULL, 0};
-}
-
-static void *allocate_on_host(const int64_t *shape, int ndim, size_t bytes, const int64_t **kept_shape)
-{
-    size_t before = round_up(sizeof(struct head) + (size_t)ndim * sizeof(int64_t), ALIGNMENT);
-    size_t capacity;
-    if (__builtin_add_overflow(before + ALIGNMENT, bytes, &capacity))
-        return NULL;
-    capacity = round_up(before + bytes, ALIGNMENT);
-    struct head head = {NULL, 0};
-    if (capacity >= SMALLEST)
-        head = take_kept(capacity);
-    if (!head.block)
-        head = (struct head){memory_host.allocate(0, capacity), capacity};
-    char *block = head.block;
-    if (!block)
-        return NULL;
-    if (ndim)
-        memcpy(block, shape, (size_t)ndim * sizeof *shape);
-    *kept_shape = (int64_t *)head.block;
-    *head_of(block + before) = head;
-    return block + before;
-}
-
-static void free_on_host(void *data)
-{
-    struct head *head = head_of(data);
-    bool keeps = head->capacity >= SMALLEST && head->capacity <= LARGEST;
-    /* If all slots are taken, the block replaces another one, each in turn. */
-    if (keeps && !keep(head))
-        release(atomic_exchange(&slots[atomic_fetch_add(&next_victim, 1) % SLOTS], head));
-    else if (!keeps)
-        release(head);
-}
-
-/* ---- on devices: a record for each, under atfork_lock ------------------------------------------------- */
-
-struct record {
-    const struct memory_ops *memory;
-    void *data;
-    struct record *next;
-    int64_t shape[];
-};
-
-static struct record *records;
-static atomic_int record_count; /* while it is 0, no lock is taken */
-
-static void *allocate_on_device(const struct memory_ops *memory, int32_t device_id, const int64_t *shape,
-                                int ndim, size_t bytes, const int64_t **kept_shape)
-{
-    size_t extents = (size_t)ndim * sizeof *shape;
-    struct record *record = malloc(sizeof *record + extents);
-    void *data = record ? memory->allocate(device_id, bytes) : NULL;
-    if (!data) {
-        free(record);
-        return NULL;
-    }
-    *record = (struct record){.memory = memory, .data = data};
-    if (extents)
-        memcpy(record->shape, shape, extents);
-    *kept_shape = record->shape;
-    atfork_lock();
-    record->next = records;
-    records = record;
-    atfork_unlock();
-    atomic_fetch_add(&record_count, 1);
-    return data;
-}
-
-static struct record *take_record(const void *data)
-{
-    atfork_lock();
-    struct record **at = &records;
-    while (*at && (*at)->data != data)
-        at = &(*at)->next;
-    struct record *record = *at;
-    if (record)
-        *at = record->next;
-    atfork_unlock();
-    return record;
-}
-
-void *result_allocate(const struct memory_ops *memory, int32_t device_id, const int64_t *shape, int ndim,
-                      size_t bytes, const int64_t **kept_shape)
-{
-    return memory->host_access ? allocate_on_host(shape, ndim, bytes, kept_shape)
-                               : allocate_on_device(memory, device_id, shape, ndim, bytes, kept_shape);
-}
-
-void result_free(void *data)
-{
-    if (!data)
-        return;
-    struct record *record = atomic_load(&record_count) ? take_record(data) : NULL;
-    if (!record) {
-        free_on_host(data);
-        return;
-    }
-    atomic_fetch_sub(&record_count, 1);
-    record->memory->release(record->data);
-    free(record);
-}
-
-/* ---- parts ------------------------------------------------------------------------------------------- */
-
-/* Memory of one tensor of the group. */
-struct member_range {
-    uintptr_t start, end;
-    int member;
-    bool written;
-};
-
-/* Ranges of equal memory are in the order of the group, so that one pass of raise_parts divides them. */
-static int compare_ranges(const void *a, const void *b)
-{
-    const struct member_range *x = a, *y = b;
-    return x->start == y->start ? x->member - y->member : x->start > y->start ? 1 : -1;
-}
-
-/* Tensors are mostly in memory in the order of the group, so comparing bounds suffices. */
-static bool may_share(const hvd_request *request)
-{
-    struct extent extent = {0};
-    bool apart = true;
-    for (int i = 0; apart && i < request->count; i++) {
-        apart = extent_add(&extent, &request->inputs[i], !request->outputs);
-        if (apart && request->outputs)
-            apart = extent_add(&extent, &request->outputs[i], true);
-    }
-    return !apart;
-}
-
-static int add_range(struct member_range *ranges, int count, const hvd_tensor *tensor, int member,
-                     bool written)
-{
-    size_t bytes = tensor_bytes(tensor);
-    uintptr_t start = (uintptr_t)tensor->data;
-    if (!bytes)
-        return count;
-    ranges[count] = (struct member_range){start, start + bytes, member, written};
-    return count + 1;
-}
-
-static int list_ranges(const hvd_request *request, struct member_range *ranges)
-{
-    int count = 0;
-    for (int i = 0; i < request->count; i++) {
-        count = add_range(ranges, count, &request->inputs[i], i, !request->outputs);
-        if (request->outputs)
-            count = add_range(ranges, count, &request->outputs[i], i, true);
-    }
-    qsort(ranges, (size_t)count, sizeof *ranges, compare_ranges);
-    return count;
-}
-
-/* Moves the later one of two tensors that share memory to a later part; returns false if none had to move. */
-static bool raise_parts(const struct member_range *ranges, int count, uint16_t *parts)
-{
-    bool raised = false;
-    for (int i = 0; i < count; i++) {
-        for (int j = i + 1; j < count && ranges[j].start < ranges[i].end; j++) {
-            int a = ranges[i].member, b = ranges[j].member;
-            int first = a < b ? a : b, second = a < b ? b : a;
-            if (a == b || !(ranges[i].written || ranges[j].written) || parts[second] > parts[first])
-                continue;
-            parts[second] = (uint16_t)(parts[first] + 1);
-            raised = true;
-        }
-    }
-    return raised;
-}
-
-/* Finds the part of each tensor; returns how many parts there are, 0 if memory is out. */
-static int divide(const hvd_request *request, uint16_t *parts)
-{
-    size_t lists = request->outputs ? 2 : 1;
-    struct member_range *ranges = reallocarray(NULL, (size_t)request->count * lists, sizeof *ranges);
-    if (!ranges)
-        return 0;
-    int count = list_ranges(request, ranges), last = 0;
-    while (raise_parts(ranges, count, parts))
-        ;
-    for (int i = 0; i < request->count; i++)
-        last = parts[i] > last ? parts[i] : last;
-    free(ranges);
-    return last + 1;
-}
-
-static hvd_code parts_find(const hvd_request *request, struct parts *parts, hvd_status *status)
-{
-    *parts = (struct parts){.count = 1};
-    bool reads_only = operation_makes_results(request->operation) && !request->outputs;
-    if (request->count < 2 || reads_only || !may_share(request))
-        return HVD_OK;
-    parts->of = calloc((size_t)request->count, sizeof *parts->of);
-    parts->count = parts->of ? divide(request, parts->of) : 0;
-    if (!parts->count) {
-        parts_free(parts);
-        return status_no_memory(status);
-    }
-    if (parts->count == 1)
-        parts_free(parts);
-    return HVD_OK;
-}
-
-void parts_free(struct parts *parts)
-{
-    free(parts->of);
-    parts->of = NULL;
-}
 
 /* ---- the block and its name -------------------------------------------------------------------------- */
 
@@ -295,16 +24,7 @@ struct handle_block {
     size_t ranges, tensors, events, shapes, splits, signature, total;
 };
 
-static hvd_code check_generated(const hvd_request *request, hvd_status *status)
-{
-    if (!request->generated || (request->name && !name_is_counted(request->name)))
-        return HVD_OK;
-    return status_set(status, HVD_INVALID_ARGUMENT,
-                      "%s: a generated name is missing, or is one that the engine counts, as noname.1",
-                      operation_name(request->operation));
-}
-
-/* Measures the name, which starts with the operation. */
+/* Checks the name, and measures it with the operation in front. */
 static hvd_code measure_name(const hvd_request *request, size_t *length, hvd_status *status)
 {
     const char *operation = operation_name(request->operation);
@@ -312,10 +32,14 @@ static hvd_code measure_name(const hvd_request *request, size_t *length, hvd_sta
     size_t limit = REQUEST_NAME_LIMIT - 1 - prefix;
     size_t own = request->name ? strnlen(request->name, limit + 1) : 0;
     *length = prefix + own;
-    return own <= limit
-               ? check_generated(request, status)
-               : status_set(status, HVD_INVALID_ARGUMENT, "%s: the name %.40s... is longer than %zu bytes",
-                            operation, request->name, limit);
+    if (own > limit)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s: the name %.40s... is longer than %zu bytes",
+                          operation, request->name, limit);
+    if (request->generated && (!request->name || name_is_counted(request->name)))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: a generated name is missing, or is one that the engine counts, as noname.1",
+                          operation);
+    return HVD_OK;
 }
 
 /* Returns true if outputs may have other shapes than the inputs. */
@@ -336,7 +60,7 @@ static struct handle_block measure(const hvd_request *request, const struct memo
                                    size_t signature_length, size_t name_length)
 {
     const size_t align = _Alignof(struct memory_range);
-    size_t name = request->name ? name_length + 1 : REQUEST_NAME_LIMIT; /* comm_take numbers it */
+    size_t name = request->name ? name_length + 1 : REQUEST_NAME_LIMIT; /* comm_submit numbers it */
     struct handle_block block;
     size_t tensors = (size_t)request->count * (request->outputs ? 2 : 1);
     size_t extents = 0;
@@ -416,17 +140,6 @@ static void copy_splits(struct hvd_handle *handle, const hvd_request *request, i
     handle->request.splits = splits;
 }
 
-/* comm_take numbers a request without a name. */
-static void write_name(struct hvd_handle *handle, size_t length)
-{
-    const hvd_request *request = &handle->request;
-    size_t own = length - name_prefix_length(request->operation, request->grouped);
-    handle->name[0] = '\0';
-    if (request->name)
-        name_write(request->operation, request->grouped, request->name, own, handle->name);
-    handle->name_length = (uint32_t)length;
-}
-
 /* ---- blocks and names ------------------------------------------------------------------------------- */
 
 static size_t key_length(const struct hvd_handle *handle)
@@ -434,7 +147,7 @@ static size_t key_length(const struct hvd_handle *handle)
     return sizeof handle->process_set + handle->name_length;
 }
 
-/* Called under the lock. A handle that is done keeps its place until it is released or another one takes it,
+/* Called under the lock. A handle that is done keeps its place until it is released or another one claims it,
  * so that finishing operations needs no lock. */
 static hvd_code claim_name(struct hvd_context *context, struct hvd_handle *handle, hvd_status *status)
 {
@@ -472,7 +185,11 @@ static hvd_code open_block(struct hvd_context *context, const hvd_request *reque
                                       .process_set = request->process_set};
         opened->request.prescale = keep_factor(&opened->prescale, request->prescale);
         opened->request.postscale = keep_factor(&opened->postscale, request->postscale);
-        write_name(opened, name_length);
+        opened->name_length = (uint32_t)name_length;
+        opened->name[0] = '\0'; /* comm_submit numbers a request without a name */
+        if (request->name)
+            name_write(request->operation, request->grouped, request->name,
+                       name_length - name_prefix_length(request->operation, request->grouped), opened->name);
         code = claims && request->name ? claim_name(context, opened, status) : HVD_OK;
     }
     if (code)
@@ -588,7 +305,7 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
         .owner = created};
     created->parts = parts;
     created->request.name = request->name ? created->name : NULL;
-    created->touched.ranges = (struct memory_range *)(base + block.ranges);
+    created->footprint.ranges = (struct memory_range *)(base + block.ranges);
     copy_tensors(created, request, &block);
     copy_splits(created, request, (int64_t *)(base + block.splits), size);
     context_retain(context);
@@ -601,13 +318,6 @@ free_parts:
     return code;
 }
 
-static void free_results(struct hvd_handle *handle)
-{
-    for (int i = 0; handle->results && i < handle->result_count; i++)
-        result_free(handle->results[i].data);
-    free(handle->results);
-}
-
 /* The outcome of a failed operation if there is no memory for its text. */
 static hvd_status no_memory = {.code = HVD_OUT_OF_MEMORY,
                                .text = "the operation failed, and there is no memory to keep the reason"};
@@ -617,7 +327,9 @@ void handle_release(struct hvd_handle *handle)
     if (atomic_fetch_sub_explicit(&handle->references, 1, memory_order_acq_rel) > 1)
         return;
     struct hvd_context *context = handle->context;
-    free_results(handle);
+    for (int i = 0; handle->results && i < handle->result_count; i++)
+        result_free(handle->results[i].data);
+    free(handle->results);
     release_ready(handle);
     if (handle->own_data)
         handle->memory->release(handle->own_data);
@@ -628,7 +340,7 @@ void handle_release(struct hvd_handle *handle)
     context_release(context);
 }
 
-void handle_let_go(struct hvd_handle *handle)
+void handle_release_held(struct hvd_handle *handle)
 {
     assert(context_is_held(handle->context));
     struct hvd_context *context = handle->context;
@@ -641,7 +353,7 @@ void handle_let_go(struct hvd_handle *handle)
     }
 }
 
-bool handle_take_call(struct hvd_handle *handle)
+bool handle_claim_call(struct hvd_handle *handle)
 {
     return atomic_load(&handle->calls) && atomic_exchange(&handle->calls, false);
 }
@@ -666,12 +378,12 @@ void handle_finish(struct hvd_handle *handle, const hvd_status *status)
     if (handle->counters)
         counter_add(handle->failure ? &handle->counters->failed : &handle->counters->succeeded, 1);
     struct hvd_context *context = handle->context;
-    overlaps_leave(&context->overlaps, &handle->touched);
-    handle_let_go(handle);
+    overlaps_leave(&context->overlaps, &handle->footprint);
+    handle_release_held(handle);
     /* Sequentially consistent, as are the loads in hvd_on_done: one of the sides sees the other's store. */
     if (atomic_exchange(&handle->state, HANDLE_DONE) == HANDLE_AWAITED)
         futex_wake_all(&handle->state);
-    if (!handle_take_call(handle)) {
+    if (!handle_claim_call(handle)) {
         handle_release(handle);
         return;
     }

@@ -1,23 +1,16 @@
-/* handle.h - one operation of this rank from submission to release, and the memory of its results. Functions
- * say which threads may call them; a handle is released by whichever thread drops the last reference. */
+/* handle.h - one operation of this rank from submission to release. Functions say which threads may call
+ * them; a handle is released by whichever thread drops the last reference. */
 #ifndef HVD_ENGINE_HANDLE_H
 #define HVD_ENGINE_HANDLE_H
 
 #include "coordinate/coordinator.h"
 #include "device/memory.h"
 #include "engine/overlap.h"
+#include "engine/parts.h"
 #include "horovod.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
-
-/* A group whose tensors share memory runs as several collectives, its parts, one after the other: each writes
- * only memory that no other tensor of the part reads or writes. The ranks agree on the division, which is in
- * the signature, and all parts belong to one request, so nothing can run between them. */
-struct parts {
-    uint16_t *of; /* the part of each tensor, counted from 0; NULL: all are in one */
-    int count;
-};
 
 struct hvd_handle {
     atomic_int references; /* one of the caller, one of the engine */
@@ -29,19 +22,19 @@ struct hvd_handle {
     bool observed;     /* its submission is in the timeline */
     bool claims;       /* its name is in the context's map; under that lock */
     uint32_t bytes;    /* of this block, which holds the request's lists, the name and the signature */
-    struct operation_counters *counters; /* set once the progress thread has taken it; NULL: a stand-in */
+    struct operation_counters *counters; /* NULL: not yet named by its communicator, or a stand-in */
     hvd_request request;
     double prescale, postscale; /* the request points to them, if it has them */
     hvd_status *failure;        /* NULL: it succeeded, or is not done */
     hvd_tensor *results;        /* the engine's outputs; results in the caller's memory have no data here */
     int result_count;
-    int value;     /* join: the last rank; adding a process set: its id */
-    int following; /* of a group: collectives still to end, except for one; under the progress lock */
+    int value;            /* join: the last rank; adding a process set: its id */
+    int collectives_left; /* of a group: those that have not ended, except for one; under the progress lock */
     const struct memory_ops *memory; /* of its tensors */
     struct memory_event **ready;     /* its tensors may be used once all of these events are done */
     int ready_count;                 /* one event for each stream; 0 in memory of the host */
     void *own_data;                  /* of tensors that the engine made; freed with the handle */
-    struct touched touched;          /* its memory; under the progress lock */
+    struct footprint footprint;      /* its memory; under the progress lock */
     struct parts parts;              /* of a group whose tensors share memory */
     struct hvd_handle *held_back;    /* handles that wait for the end of this one */
     struct hvd_handle *next; /* in the submission queue, then among handles held back, then finished calls */
@@ -59,7 +52,7 @@ hvd_code handle_create(struct hvd_context *context, const hvd_request *request, 
                        struct hvd_handle **handle, hvd_status *status);
 
 /* Under the progress lock: progress_resume hands over again the handles held back for this one. */
-void handle_let_go(struct hvd_handle *handle);
+void handle_release_held(struct hvd_handle *handle);
 
 /* Called by the thread that carries the operation out: this rank's part of it continues, but its outcome will
  * be this failure, if it is the first. */
@@ -71,8 +64,6 @@ void handle_finish(struct hvd_handle *handle, const hvd_status *status);
 
 void handle_release(struct hvd_handle *handle);
 
-void parts_free(struct parts *parts); /* fine if there are none */
-
 /* Any thread. Returns the outcome of a handle that is done. */
 hvd_code handle_outcome(struct hvd_handle *handle, hvd_status *status);
 
@@ -81,7 +72,7 @@ hvd_code handle_outcome(struct hvd_handle *handle, hvd_status *status);
 const char *handle_name(const struct hvd_handle *handle);
 
 /* Any thread. Returns true for one caller only, which must call request.done. */
-bool handle_take_call(struct hvd_handle *handle);
+bool handle_claim_call(struct hvd_handle *handle);
 
 /* Reverses a list: lists of handles are pushed at the head and served oldest first. */
 struct hvd_handle *handle_reverse(struct hvd_handle *newest);
@@ -90,11 +81,5 @@ static inline bool handle_is_done(struct hvd_handle *handle)
 {
     return atomic_load_explicit(&handle->state, memory_order_acquire) == HANDLE_DONE;
 }
-
-/* Any thread. Allocates `bytes` of memory on a device of this type, and a copy of the shape that lives as
- * long; result_free frees both. NULL: out of memory. */
-void *result_allocate(const struct memory_ops *memory, int32_t device_id, const int64_t *shape, int ndim,
-                      size_t bytes, const int64_t **kept_shape);
-void result_free(void *data); /* NULL is fine */
 
 #endif

@@ -17,17 +17,17 @@
 /* An outage shorter than the limit ends no job: a peer is reported after the limit and four more checks, one
  * for the time before the outage and three for the next retransmission after it (transport/lanes.c). Once a
  * rank has reported a peer, the others report every peer that has been silent for half of the limit. */
-#define LOOKS_UNTIL_REPORT 36
+#define CHECKS_UNTIL_REPORT 36
 
 /* A connection without acknowledgements is reported later, since a silent peer is the better cause. */
-#define LOOKS_UNTIL_BROKEN 37
+#define CHECKS_UNTIL_BROKEN 37
 
 /* Returns the time between two checks, in ns; 0: peers are not checked. */
 static int64_t interval(const struct settings *settings)
 {
     double limit = settings_silence_limit(settings), warning = settings->stall_warning_seconds;
     double period = !limit || (warning && warning < limit) ? warning : limit;
-    return (int64_t)(period * CLOCK_SECOND) / LOOKS_PER_PERIOD;
+    return (int64_t)(period * CLOCK_SECOND) / CHECKS_PER_PERIOD;
 }
 
 /* Returns true if this rank waits for a result, or for the end of the shutdown handshake. */
@@ -52,16 +52,7 @@ int64_t heartbeat_deadline(struct hvd_context *context, bool quiet)
     return context->next_heartbeat ? context->next_heartbeat : CLOCK_NEVER;
 }
 
-/* Returns true if this rank warns of the silent peer: of all waiting ranks only the next one on the ring of
- * places does. */
-static bool warns(const struct comm *comm, const struct edge *edge)
-{
-    const struct topology *topology = &comm->topology;
-    int next = (topology->place_of[edge->peer] + 1) % comm->size;
-    return topology->rank_at[next] == comm->rank;
-}
-
-/* Once set 0 has closed, the ranks no longer settle on a cause: this rank's own finding is one. */
+/* Once set 0 has closed, the ranks no longer agree on a cause: this rank's own finding is one. */
 static void report_silent(struct comm *comm, int peer)
 {
     struct comm *world = comm->context->world;
@@ -79,7 +70,7 @@ static void report_silent(struct comm *comm, int peer)
 
 /* Any wait checks all peers of set 0: once a silent rank was reported, silent peers for which no rank waits
  * show which part of the job is cut off. */
-static void look_at(struct comm *comm, struct edge *edge)
+static void check_peer(struct comm *comm, struct edge *edge)
 {
     const struct settings *settings = &comm->context->settings;
     struct comm *world = comm->context->world;
@@ -95,12 +86,15 @@ static void look_at(struct comm *comm, struct edge *edge)
         edge_ping(edge);
     double silent = edge->missed_heartbeats * each;
     bool others = coordinator_has_silent(world->coordinator);
-    double report = others ? limit / 2 : limit * LOOKS_UNTIL_REPORT / LOOKS_PER_PERIOD;
+    double report = others ? limit / 2 : limit * CHECKS_UNTIL_REPORT / CHECKS_PER_PERIOD;
     if (!others && !waits(comm))
         return;
+    /* Of all waiting ranks only the next one on the ring of places warns. */
+    const struct topology *topology = &comm->topology;
+    int next = topology->rank_at[(topology->place_of[edge->peer] + 1) % comm->size];
     if (limit > 0 && silent >= report) {
         report_silent(comm, comm->ranks[edge->peer]);
-    } else if (warning > 0 && warns(comm, edge) &&
+    } else if (warning > 0 && next == comm->rank &&
                (long)(silent / warning) > (long)((silent - each) / warning)) {
         explain_wait(comm, edge, silent);
     }
@@ -152,13 +146,13 @@ void heartbeat_check(struct hvd_context *context)
     if (context->next_heartbeat < now)
         context->next_heartbeat = now + interval(&context->settings);
     double each = (double)interval(&context->settings) / CLOCK_SECOND;
-    unsigned broken = (unsigned)(limit / each * LOOKS_UNTIL_BROKEN / LOOKS_PER_PERIOD);
+    unsigned broken = (unsigned)(limit / each * CHECKS_UNTIL_BROKEN / CHECKS_PER_PERIOD);
     char path[2 * SOCKET_TEXT];
     for (struct comm *comm = context->world; comm; comm = comm->next_running) {
         for (int i = 0; i < comm->edge_count; i++) {
             if (!waits(comm) && (comm->id || comm->closed))
                 comm->edges[i].alive = true;
-            look_at(comm, &comm->edges[i]);
+            check_peer(comm, &comm->edges[i]);
         }
         int peer = limit > 0 ? mesh_find_broken(comm->mesh, broken, path, sizeof path) : -1;
         if (peer >= 0)

@@ -25,13 +25,13 @@ void heartbeat_check(struct hvd_context *context);
  * Returns false if there was none. */
 bool heartbeat_attribute_loss(struct comm *comm, int peer);
 
-#define LOOKS_PER_PERIOD   32
-#define LOOKS_FOR_SETTLING 3
+#define CHECKS_PER_PERIOD 32
+#define CHECKS_TO_COLLECT 3
 
 /* Returns how long the ranks collect reports of silence before the job ends, in ns. */
-static inline int64_t heartbeat_settling(const struct settings *settings)
+static inline int64_t heartbeat_collecting_time(const struct settings *settings)
 {
-    return (int64_t)(settings_silence_limit(settings) * CLOCK_SECOND) / LOOKS_PER_PERIOD * LOOKS_FOR_SETTLING;
+    return (int64_t)(settings_silence_limit(settings) * CLOCK_SECOND) / CHECKS_PER_PERIOD * CHECKS_TO_COLLECT;
 }
 
 #endif

@@ -28,8 +28,8 @@ struct subset {
     int own;           /* index of this rank */
 };
 
-/* Reads one rank from *text, and the comma after it; returns -1 if there is none. */
-static int take_rank(const char **text, int64_t size)
+/* Parses one rank at *text, and the comma after it; returns -1 if there is none. */
+static int parse_rank(const char **text, int64_t size)
 {
     char *end;
     errno = 0;
@@ -64,7 +64,7 @@ static hvd_code read_ranks(struct subset *subset, hvd_status *status)
     const char *text = subset->settings->ranks;
     hvd_code code = listed && subset->ranks ? HVD_OK : status_no_memory(status);
     while (!code && *text)
-        code = add_rank(subset, take_rank(&text, subset->settings->size), listed, status);
+        code = add_rank(subset, parse_rank(&text, subset->settings->size), listed, status);
     free(listed);
     TRY(code);
     if (subset->own < 0)
@@ -95,10 +95,13 @@ hvd_code subset_apply(struct settings *settings, hvd_status *status)
         return HVD_OK;
     struct subset subset = {.settings = settings, .own = -1};
     hvd_code code = read_ranks(&subset, status);
-    if (!code)
-        code = put_job(&subset, settings, status);
-    if (!code)
-        settings_place(settings, subset.own, subset.count);
+    if (code)
+        goto free_ranks;
+    code = put_job(&subset, settings, status);
+    if (code)
+        goto free_ranks;
+    settings_place(settings, subset.own, subset.count);
+free_ranks:
     free(subset.ranks);
     return code;
 }
@@ -124,7 +127,7 @@ static hvd_code check_secret(struct settings *settings, hvd_status *status)
     return settings->size == 1 && !*settings->slot ? HVD_OK : bootstrap_read_secret(settings, status);
 }
 
-static void settle_stall_check(struct settings *settings)
+static void apply_stall_check(struct settings *settings)
 {
     if (settings->stall_check_disable)
         settings->stall_warning_seconds = settings->stall_shutdown_seconds = 0;
@@ -262,14 +265,6 @@ static void warn_of_misspelt(void *owner, const char *name, const char *right)
     log_warning(0, MISSPELT_TEXT, name, right);
 }
 
-/* Checks once in a job, and once in a process: horovodrun, which names the job, has done it for its ranks. */
-static void check_names(const struct settings *settings, bool launched)
-{
-    static atomic_flag done = ATOMIC_FLAG_INIT;
-    if (settings->from_environment && settings->rank == 0 && !launched && !atomic_flag_test_and_set(&done))
-        misspelt_variables(environ, warn_of_misspelt, NULL);
-}
-
 /* ---- entering the epoch -------------------------------------------------------------------------------- */
 
 hvd_code identity_enter(struct hvd_context *context, hvd_status *status)
@@ -291,12 +286,16 @@ hvd_code identity_enter(struct hvd_context *context, hvd_status *status)
  * and so the need of a secret, are those of the subset. */
 hvd_code identity_find(hvd_context *context, const void *mpi_comm, int64_t deadline, hvd_status *status)
 {
+    static atomic_flag names_checked = ATOMIC_FLAG_INIT;
     struct settings *settings = &context->settings;
     bool launched =
         *settings->job != '\0'; /* read first: MPI names the job as well, once the ranks have met */
     TRY(check_encryption(settings, status));
     TRY(find_place(context, mpi_comm, deadline, status));
-    check_names(settings, launched);
+    /* Once in a job, and once in a process: horovodrun, which names the job, has done it for its ranks. */
+    if (settings->from_environment && settings->rank == 0 && !launched &&
+        !atomic_flag_test_and_set(&names_checked))
+        misspelt_variables(environ, warn_of_misspelt, NULL);
     TRY(check_placement(settings, status));
     TRY(subset_apply(settings, status));
     TRY(check_secret(settings, status));
@@ -308,7 +307,7 @@ hvd_code identity_find(hvd_context *context, const void *mpi_comm, int64_t deadl
             settings->join);
     TRY(check_cpu_operations(settings, status));
     TRY(algorithm_check_settings(settings, status));
-    settle_stall_check(settings);
+    apply_stall_check(settings);
     context->placement.rank = (int32_t)settings->rank;
     context->placement.size = (int32_t)settings->size;
     return HVD_OK;

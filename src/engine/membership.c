@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "engine/comm.h"
+#include "engine/comm_open.h"
 #include "engine/context.h"
 #include "engine/handle.h"
 

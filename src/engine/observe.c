@@ -52,7 +52,7 @@ void observe_submitted(struct hvd_handle *handle)
     if (!observed(handle->context))
         return;
     struct event event = event_of(EVENT_SUBMITTED, handle);
-    /* The time at which the user's thread submitted it, not that at which it was taken from the queue. */
+    /* The time at which the user's thread submitted it, not that at which it left the queue. */
     event.time = handle->submitted;
     handle->observed = true;
     timeline_notice(handle->context->timeline, &event);

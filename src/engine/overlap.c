@@ -75,28 +75,28 @@ static void insert(struct memory_range **tree, struct memory_range *node)
     *tree = node;
 }
 
-static struct memory_range *take_out(struct memory_range *tree, const struct memory_range *node)
+static struct memory_range *remove_node(struct memory_range *tree, const struct memory_range *node)
 {
     if (tree == node)
         return merge(tree->left, tree->right);
     if (comes_before(node, tree))
-        tree->left = take_out(tree->left, node);
+        tree->left = remove_node(tree->left, node);
     else
-        tree->right = take_out(tree->right, node);
+        tree->right = remove_node(tree->right, node);
     measure(tree);
     return tree;
 }
 
-typedef bool (*relation)(const struct touched *other, const struct touched *touched);
+typedef bool (*relation)(const struct footprint *other, const struct footprint *footprint);
 
-static bool is_other(const struct touched *other, const struct touched *touched)
+static bool is_other(const struct footprint *other, const struct footprint *footprint)
 {
-    return other != touched;
+    return other != footprint;
 }
 
-static bool holds_back(const struct touched *other, const struct touched *touched)
+static bool holds_back(const struct footprint *other, const struct footprint *footprint)
 {
-    return other->place < touched->place && (other->held || other->process_set != touched->process_set);
+    return other->place < footprint->place && (other->held || other->process_set != footprint->process_set);
 }
 
 /* Returns the first range that overlaps this one and whose operation is related to this one's. */
@@ -109,7 +109,7 @@ static const struct memory_range *find(const struct memory_range *tree, const st
     if (found || tree->start >= range->end)
         return found;
     bool overlap = tree->end > range->start && (tree->written || range->written);
-    return overlap && related(tree->touched, range->touched) ? tree : find(tree->right, range, related);
+    return overlap && related(tree->footprint, range->footprint) ? tree : find(tree->right, range, related);
 }
 
 /* ---- memory of operations ----------------------------------------------------------------------------- */
@@ -119,10 +119,10 @@ static bool is_in_place(const hvd_request *request)
     return !request->outputs && !operation_makes_results(request->operation);
 }
 
-static void insert_tensor(struct overlaps *overlaps, struct touched *touched, const hvd_tensor *tensor,
+static void insert_tensor(struct overlaps *overlaps, struct footprint *footprint, const hvd_tensor *tensor,
                           bool written)
 {
-    struct memory_range *range = &touched->ranges[touched->count];
+    struct memory_range *range = &footprint->ranges[footprint->count];
     uintptr_t start = (uintptr_t)tensor->data;
     size_t bytes = tensor_bytes(tensor);
     if (!bytes)
@@ -133,20 +133,20 @@ static void insert_tensor(struct overlaps *overlaps, struct touched *touched, co
     overlaps->weight ^= overlaps->weight << 5;
     *range = (struct memory_range){.start = start,
                                    .end = start + bytes,
-                                   .touched = touched,
+                                   .footprint = footprint,
                                    .weight = overlaps->weight,
                                    .written = written};
-    touched->count++;
+    footprint->count++;
     insert(&overlaps->root, range);
 }
 
-static void insert_all(struct overlaps *overlaps, struct touched *touched)
+static void insert_all(struct overlaps *overlaps, struct footprint *footprint)
 {
-    const hvd_request *request = touched->request;
+    const hvd_request *request = footprint->request;
     for (int i = 0; i < request->count; i++) {
-        insert_tensor(overlaps, touched, &request->inputs[i], is_in_place(request));
+        insert_tensor(overlaps, footprint, &request->inputs[i], is_in_place(request));
         if (request->outputs)
-            insert_tensor(overlaps, touched, &request->outputs[i], true);
+            insert_tensor(overlaps, footprint, &request->outputs[i], true);
     }
 }
 
@@ -173,9 +173,9 @@ bool extent_add(struct extent *extent, const hvd_tensor *tensor, bool written)
     struct bounds bounds = {(uintptr_t)tensor->data, (uintptr_t)tensor->data + bytes};
     if (!bytes)
         return true;
-    bool apart = !bounds_meet(bounds, extent->written) && !(written && bounds_meet(bounds, extent->read));
+    bool disjoint = !bounds_meet(bounds, extent->written) && !(written && bounds_meet(bounds, extent->read));
     bounds_join(written ? &extent->written : &extent->read, bounds);
-    return apart;
+    return disjoint;
 }
 
 static struct extent extent_of(const hvd_request *request)
@@ -189,96 +189,85 @@ static struct extent extent_of(const hvd_request *request)
     return extent;
 }
 
-static void extent_join(struct extent *extent, const struct extent *more)
-{
-    bounds_join(&extent->read, more->read);
-    bounds_join(&extent->written, more->written);
-}
-
-/* Returns false if they may overlap. */
-static bool extents_apart(const struct extent *a, const struct extent *b)
-{
-    return !bounds_meet(a->read, b->written) && !bounds_meet(a->written, b->read) &&
-           !bounds_meet(a->written, b->written);
-}
-
 /* ---- operations --------------------------------------------------------------------------------------- */
 
 /* Returns false if it may overlap an operation in flight. */
 static bool enter_extent(struct overlaps *overlaps, const hvd_request *request)
 {
     if (!overlaps->extent.read.end && !overlaps->extent.written.end)
-        overlaps->extent = extent_of(overlaps->apart->request);
-    struct extent extent = extent_of(request);
-    bool apart = extents_apart(&extent, &overlaps->extent);
-    extent_join(&overlaps->extent, &extent);
-    return apart;
+        overlaps->extent = extent_of(overlaps->disjoint->request);
+    struct extent extent = extent_of(request), *all = &overlaps->extent;
+    bool disjoint = !bounds_meet(extent.read, all->written) && !bounds_meet(extent.written, all->read) &&
+                    !bounds_meet(extent.written, all->written);
+    bounds_join(&all->read, extent.read);
+    bounds_join(&all->written, extent.written);
+    return disjoint;
 }
 
-static void set_apart(struct overlaps *overlaps, struct touched *touched)
+static void add_disjoint(struct overlaps *overlaps, struct footprint *footprint)
 {
-    touched->apart = true;
-    touched->previous = NULL;
-    touched->next = overlaps->apart;
-    if (touched->next)
-        touched->next->previous = touched;
-    overlaps->apart = touched;
+    footprint->disjoint = true;
+    footprint->previous = NULL;
+    footprint->next = overlaps->disjoint;
+    if (footprint->next)
+        footprint->next->previous = footprint;
+    overlaps->disjoint = footprint;
 }
 
-static void drop_apart(struct overlaps *overlaps, struct touched *touched)
+static void drop_disjoint(struct overlaps *overlaps, struct footprint *footprint)
 {
-    *(touched->previous ? &touched->previous->next : &overlaps->apart) = touched->next;
-    if (touched->next)
-        touched->next->previous = touched->previous;
-    touched->apart = false;
+    *(footprint->previous ? &footprint->previous->next : &overlaps->disjoint) = footprint->next;
+    if (footprint->next)
+        footprint->next->previous = footprint->previous;
+    footprint->disjoint = false;
 }
 
-void overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struct touched *touched,
+void overlaps_enter(struct overlaps *overlaps, const hvd_request *request, struct footprint *footprint,
                     void *owner)
 {
-    bool only = !overlaps->root && !overlaps->apart;
-    touched->place = ++overlaps->entered;
-    touched->process_set = request->process_set;
-    touched->request = request;
-    touched->owner = owner;
+    bool only = !overlaps->root && !overlaps->disjoint;
+    footprint->place = ++overlaps->entered;
+    footprint->process_set = request->process_set;
+    footprint->request = request;
+    footprint->owner = owner;
     if (only)
         overlaps->extent = (struct extent){0};
     if (only || enter_extent(overlaps, request)) {
-        set_apart(overlaps, touched);
+        add_disjoint(overlaps, footprint);
         return;
     }
-    for (struct touched *other; (other = overlaps->apart);) {
-        drop_apart(overlaps, other);
+    for (struct footprint *other; (other = overlaps->disjoint);) {
+        drop_disjoint(overlaps, other);
         insert_all(overlaps, other);
     }
-    insert_all(overlaps, touched);
+    insert_all(overlaps, footprint);
 }
 
-void overlaps_leave(struct overlaps *overlaps, struct touched *touched)
+void overlaps_leave(struct overlaps *overlaps, struct footprint *footprint)
 {
-    for (int i = 0; i < touched->count; i++)
-        overlaps->root = take_out(overlaps->root, &touched->ranges[i]);
-    if (touched->apart)
-        drop_apart(overlaps, touched);
-    *touched = (struct touched){.ranges = touched->ranges};
+    for (int i = 0; i < footprint->count; i++)
+        overlaps->root = remove_node(overlaps->root, &footprint->ranges[i]);
+    if (footprint->disjoint)
+        drop_disjoint(overlaps, footprint);
+    *footprint = (struct footprint){.ranges = footprint->ranges};
 }
 
-static const struct touched *find_any(const struct overlaps *overlaps, const struct touched *touched,
-                                      relation related)
+static const struct footprint *find_any(const struct overlaps *overlaps, const struct footprint *footprint,
+                                        relation related)
 {
     const struct memory_range *found = NULL;
-    for (int i = 0; !found && i < touched->count; i++)
-        found = find(overlaps->root, &touched->ranges[i], related);
-    return found ? found->touched : NULL;
+    for (int i = 0; !found && i < footprint->count; i++)
+        found = find(overlaps->root, &footprint->ranges[i], related);
+    return found ? found->footprint : NULL;
 }
 
-bool overlaps_any(const struct overlaps *overlaps, const struct touched *touched)
+bool overlaps_any(const struct overlaps *overlaps, const struct footprint *footprint)
 {
-    return find_any(overlaps, touched, is_other);
+    return find_any(overlaps, footprint, is_other);
 }
 
-void *overlaps_before(const struct overlaps *overlaps, const struct touched *touched)
+void *overlaps_before(const struct overlaps *overlaps, const struct footprint *footprint)
 {
-    const struct touched *found = find_any(overlaps, touched, holds_back);
+    const struct footprint *found = find_any(overlaps, footprint, holds_back);
     return found ? found->owner : NULL;
 }

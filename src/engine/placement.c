@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_LIMIT 64
+#define MISSING_LIMIT 64
 
 static const char *const number_names[PLACEMENT_NUMBERS] = {"HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE",
                                                             "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"};
@@ -119,10 +119,10 @@ static hvd_code report_missing(const struct exchange *exchange, const struct ran
 
 /* Checks only the first ranks, so that a thousand ranks that time out do not fetch a million claims: rank 0
  * checks all of them. */
-static hvd_code look_for_missing(const struct exchange *exchange, hvd_status *status)
+static hvd_code find_missing(const struct exchange *exchange, hvd_status *status)
 {
     struct rank_set missing = {0};
-    for (int rank = 0; rank < exchange->settings->size && rank < LOOK_LIMIT; rank++) {
+    for (int rank = 0; rank < exchange->settings->size && rank < MISSING_LIMIT; rank++) {
         struct claim claim;
         hvd_code code = claim_fetch(exchange, rank, 0, &claim, status);
         if (code == HVD_TIMED_OUT)
@@ -227,7 +227,7 @@ static hvd_code check_numbers(const struct topology *topology, const struct clai
     return HVD_OK;
 }
 
-hvd_code claims_settle(struct claim *claims, int size, struct topology *topology, hvd_status *status)
+hvd_code claims_make_topology(struct claim *claims, int size, struct topology *topology, hvd_status *status)
 {
     TRY(make_table(claims, size, topology, status));
     return check_numbers(topology, claims, status);
@@ -243,7 +243,7 @@ static hvd_code decide(const struct exchange *exchange, const struct claim *own,
     claims[0] = *own;
     hvd_code code = collect(exchange, claims, status);
     if (!code)
-        code = claims_settle(claims, size, topology, status);
+        code = claims_make_topology(claims, size, topology, status);
     free(claims);
     return code;
 }
@@ -320,7 +320,7 @@ static hvd_code verdict_fetch(const struct exchange *exchange, struct topology *
     hvd_code code = rendezvous_get(exchange->client, VERDICT_KEY, exchange->deadline, &value, status);
     if (code) {
         wire_writer_free(&value);
-        return code == HVD_TIMED_OUT ? look_for_missing(exchange, status) : code;
+        return code == HVD_TIMED_OUT ? find_missing(exchange, status) : code;
     }
     code = verdict_decode(value.bytes, value.length, (int)exchange->settings->size, topology, status);
     wire_writer_free(&value);

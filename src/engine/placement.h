@@ -39,7 +39,7 @@ bool claim_decode(struct claim *claim, const uint8_t *bytes, size_t length);
 /* HVD_INVALID_ARGUMENT: a setting that must be equal on all ranks differs; the text names both ranks. */
 hvd_code claim_compare(const struct claim *first, const struct claim *other, int rank, hvd_status *status);
 /* Makes the topology from the claims of all ranks, which compare equal. */
-hvd_code claims_settle(struct claim *claims, int size, struct topology *topology, hvd_status *status);
+hvd_code claims_make_topology(struct claim *claims, int size, struct topology *topology, hvd_status *status);
 
 /* Rank 0 publishes the topology, or the problem if that has a code. */
 void verdict_encode(struct wire_writer *writer, const struct topology *topology, const hvd_status *problem);

@@ -1,5 +1,6 @@
 /* progress.c - one turn: hands submissions over, lets every communicator act, ends failed ones, suspends idle
- * ones. Under the progress lock. */
+ * ones. Callbacks of coordinators and back ends do not change the list of communicators: they leave what they
+ * find on the context (`decided`, `fault`, `closings`), and the turn acts on it. Under the progress lock. */
 #include "engine/progress.h"
 
 #include "base/clock.h"
@@ -33,7 +34,7 @@ static struct hvd_handle *find_before(const struct hvd_context *context, const s
 {
     struct hvd_handle *before = NULL;
     if (context->world->next || context->world->held) /* otherwise there is no other set */
-        before = overlaps_before(&context->overlaps, &handle->touched);
+        before = overlaps_before(&context->overlaps, &handle->footprint);
     if (before || !comm || !handle->request.name)
         return before;
     const struct pending *named = coordinator_find(comm->coordinator, handle->pending.name);
@@ -64,8 +65,8 @@ static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
         handle->next = context->joins;
         context->joins = handle;
     } else {
-        handle_let_go(handle); /* the coordinator orders them now, or they wait for another one */
-        comm_take(comm, handle);
+        handle_release_held(handle); /* the coordinator orders them now, or they wait for another one */
+        comm_submit(comm, handle);
     }
 }
 
@@ -92,23 +93,18 @@ void progress_resume(struct hvd_context *context)
     }
 }
 
-static void take(struct hvd_context *context, struct hvd_handle *handle)
-{
-    overlaps_enter(&context->overlaps, &handle->request, &handle->touched, handle);
-    hand_over(context, handle);
-}
-
-static bool take_submissions(struct hvd_context *context)
+static bool hand_over_submissions(struct hvd_context *context)
 {
     struct hvd_handle *newest = NULL;
     if (atomic_load_explicit(&context->queue, memory_order_relaxed))
         newest = atomic_exchange(&context->queue, NULL);
     if (atomic_load_explicit(&context->added, memory_order_acquire))
-        membership_adopt(context); /* after the queue is taken: a set is added before requests to it */
+        membership_adopt(context); /* after the queue is emptied: a set is added before requests to it */
     struct hvd_handle *oldest = handle_reverse(newest);
     while (oldest) {
         struct hvd_handle *next = oldest->next;
-        take(context, oldest);
+        overlaps_enter(&context->overlaps, &oldest->request, &oldest->footprint, oldest);
+        hand_over(context, oldest);
         oldest = next;
     }
     return newest;
@@ -167,9 +163,11 @@ static void check_health(struct comm *comm)
     }
 }
 
-/* Carries out batches that add or remove process sets: all ranks do so at the same place of their order. */
-static void carry_out_decided(struct hvd_context *context)
+static bool advance(struct comm *comm, int64_t now)
 {
+    struct hvd_context *context = comm->context;
+    bool moved = comm_progress(comm, now);
+    /* All ranks add and remove process sets at the same place of their order. */
     struct hvd_handle *oldest = handle_reverse(context->decided);
     context->decided = NULL;
     while (oldest) {
@@ -177,13 +175,6 @@ static void carry_out_decided(struct hvd_context *context)
         membership_decided(context, oldest);
         oldest = next;
     }
-}
-
-static bool advance(struct comm *comm, int64_t now)
-{
-    bool moved = comm_progress(comm, now);
-    if (comm->context->decided)
-        carry_out_decided(comm->context);
     check_health(comm);
     return moved;
 }
@@ -202,14 +193,6 @@ static void check_losses(struct comm *comm)
 }
 
 /* ---- a turn ---------------------------------------------------------------------------------------- */
-
-static void announce_leaving(struct hvd_context *context)
-{
-    if (context->leave_said || !atomic_load_explicit(&context->leaving, memory_order_relaxed))
-        return;
-    context->leave_said = true;
-    leave_all(context);
-}
 
 static void shrink_later(struct comm *comm)
 {
@@ -251,21 +234,16 @@ void progress_suspend(struct hvd_context *context, unsigned turns)
     }
 }
 
-static bool progress_comm(struct comm *comm, int64_t now)
-{
-    bool moved = advance(comm, now);
-    comm->idle_turns = moved ? 0 : comm->idle_turns + 1;
-    check_losses(comm);
-    return moved;
-}
-
 static bool turn(struct hvd_context *context, int64_t now)
 {
-    bool moved = take_submissions(context);
+    bool moved = hand_over_submissions(context);
     if (atomic_load_explicit(&context->returned, memory_order_relaxed))
         moved |= atomic_exchange(&context->returned, false); /* the back ends find the collective below */
     bool poll = context->drive.turns++ % TURNS_PER_POLL == 0;
-    announce_leaving(context);
+    if (!context->leave_said && atomic_load_explicit(&context->leaving, memory_order_relaxed)) {
+        context->leave_said = true;
+        leave_all(context);
+    }
     if (poll) {
         mesh_poll(context->world->mesh);
         progress_suspend(context, IDLE_TURNS);
@@ -273,8 +251,12 @@ static bool turn(struct hvd_context *context, int64_t now)
     }
     for (struct comm *comm; (comm = mesh_next_resumed(context->world->mesh));)
         comm_resume(comm);
-    for (struct comm *comm = context->world; comm; comm = comm->next_running)
-        moved |= progress_comm(comm, now);
+    for (struct comm *comm = context->world; comm; comm = comm->next_running) {
+        bool comm_moved = advance(comm, now);
+        comm->idle_turns = comm_moved ? 0 : comm->idle_turns + 1;
+        check_losses(comm);
+        moved |= comm_moved;
+    }
     /* A fault is reported again in every later turn: only the first time has an effect. */
     if (context->fault.code) {
         comm_abort(context->world, -1, &context->fault);

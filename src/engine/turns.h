@@ -8,7 +8,7 @@
  *
  * Set 0 closes when a rank leaves, and then gives no more turns. Collectives that other sets have decided by
  * then and that have no turn run after all turns, set by set in the order of their ids: every set closes
- * then, so the next one does not wait forever (comm.c).
+ * then, so the next one does not wait forever (comm_callbacks.c).
  *
  * There is no deadlock: the members of two sets start the collectives of both in one order, since each rank
  * has the same sequence, and the first collective of the sequence that has not started waits only for

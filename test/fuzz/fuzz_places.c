@@ -40,7 +40,7 @@ static void claim(const uint8_t *bytes, size_t length)
             length -= own + 1;
         }
     }
-    if (all && !claims_settle(claims, RANKS, &topology, &status)) {
+    if (all && !claims_make_topology(claims, RANKS, &topology, &status)) {
         check(&topology, RANKS);
         claim_encode(&again, &claims[0]);
     }

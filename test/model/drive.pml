@@ -294,15 +294,15 @@ inline progress()
         :: else
         fi;
         looks = false;
-        moved = queue != 0; /* |take_submissions: newest = atomic_exchange(&context->queue, NULL)| */
-        resume(queue & IN_SET); /* |comm_take: comm_resume(comm)| */
+        moved = queue != 0; /* |hand_over_submissions: newest = atomic_exchange(&context->queue, NULL)| */
+        resume(queue & IN_SET); /* |comm_submit: comm_resume(comm)| */
         held = held | (queue & HELD_BACK); /* |hand_over: before->held_back = handle| */
         waiting = waiting | (queue & ~HELD_BACK);
         todo = todo | (queue & BLOCKING); /* |worker_start: collective_queue_push(&worker->todo| */
         queue = 0;
         adopted = adopted || added; /* |membership_adopt: atomic_exchange(&context->added, NULL)| */
         added = false;
-        leave_said = leave_said || leaving; /* |announce_leaving: &context->leaving| */
+        leave_said = leave_said || leaving; /* |turn: &context->leaving| */
         moved = moved || steps || returned; /* |turn: atomic_exchange(&context->returned, false)| */
         returned = false;
         finished = steps | outcomes; /* |worker_progress: report(worker, &ended, NULL)| */
@@ -461,7 +461,7 @@ inline drive_notify()
 
 inline push(operation)
 {
-    d_step { queue = queue | bit(operation) } /* |push: atomic_compare_exchange_weak(&context->queue| */
+    d_step { queue = queue | bit(operation) } /* |queue_request: atomic_compare_exchange_weak(&context->queue| */
 }
 
 inline hvd_submit(operation)
@@ -803,8 +803,8 @@ inline hvd_test(operation)
 /* The last part of hvd_process_set_add: the other members wait until this rank is there. */
 inline hand_over()
 {
-    added = true; /* |hand_over: atomic_compare_exchange_weak(&context->added| */
-    drive_notify() /* |hand_over: drive_notify(context)| */
+    added = true; /* |finish_opening: atomic_compare_exchange_weak(&context->added| */
+    drive_notify() /* |finish_opening: drive_notify(context)| */
 }
 
 inline hvd_shutdown()

@@ -13,7 +13,7 @@ struct operation_in_flight {
     hvd_tensor tensors[2 * TENSORS];
     int64_t shapes[TENSORS];
     struct memory_range ranges[2 * TENSORS];
-    struct touched touched;
+    struct footprint footprint;
     bool in_flight;
 };
 
@@ -36,7 +36,7 @@ static void choose_tensors(struct operation_in_flight *operation, uint64_t *rand
         operation->tensors[i < operation->request.count ? i : TENSORS + index] = (hvd_tensor){
             .data = memory + at, .shape = &operation->shapes[index], .ndim = 1, .dtype = HVD_UINT8};
     }
-    operation->touched = (struct touched){.ranges = operation->ranges};
+    operation->footprint = (struct footprint){.ranges = operation->ranges};
 }
 
 static bool writes(const hvd_request *request, int i)
@@ -71,15 +71,15 @@ static void check(const struct overlaps *overlaps, const struct operation_in_fli
         if (other == one || !other->in_flight || !overlap(&other->request, &one->request))
             continue;
         any = true;
-        before |= other->touched.place < one->touched.place &&
-                  other->touched.process_set != one->touched.process_set;
+        before |= other->footprint.place < one->footprint.place &&
+                  other->footprint.process_set != one->footprint.process_set;
     }
-    assert_int_equal(overlaps_any(overlaps, &one->touched), any);
-    const struct operation_in_flight *found = overlaps_before(overlaps, &one->touched);
+    assert_int_equal(overlaps_any(overlaps, &one->footprint), any);
+    const struct operation_in_flight *found = overlaps_before(overlaps, &one->footprint);
     assert_int_equal(found != NULL, before);
     if (found) {
         assert_true(found->in_flight && overlap(&found->request, &one->request));
-        assert_true(found->touched.place < one->touched.place);
+        assert_true(found->footprint.place < one->footprint.place);
     }
 }
 
@@ -93,11 +93,11 @@ static void run(int order, int most)
     for (int step = 0; step < STEPS; step++) {
         struct operation_in_flight *operation = &all[random_below(&random, (uint64_t)most)];
         if (operation->in_flight) {
-            overlaps_leave(&overlaps, &operation->touched);
+            overlaps_leave(&overlaps, &operation->footprint);
             operation->in_flight = false;
         } else {
             choose_tensors(operation, &random, order, &next);
-            overlaps_enter(&overlaps, &operation->request, &operation->touched, operation);
+            overlaps_enter(&overlaps, &operation->request, &operation->footprint, operation);
             operation->in_flight = true;
         }
         for (int i = 0; i < OPERATIONS; i++)
@@ -106,11 +106,11 @@ static void run(int order, int most)
     }
     for (int i = 0; i < OPERATIONS; i++) {
         if (all[i].in_flight)
-            overlaps_leave(&overlaps, &all[i].touched);
+            overlaps_leave(&overlaps, &all[i].footprint);
         all[i].in_flight = false;
     }
     assert_null(overlaps.root);
-    assert_null(overlaps.apart);
+    assert_null(overlaps.disjoint);
 }
 
 TEST(overlaps_are_those_of_all_pairs)

@@ -1,6 +1,6 @@
 /* test_result.c - the memory of results is used again, but never for two results at once. */
 #include "device/memory.h"
-#include "engine/handle.h"
+#include "engine/result.h"
 #include "test.h"
 
 #include "horovod.h"
