@@ -334,14 +334,14 @@ static hvd_code lead(const struct exchange *exchange, const struct claim *own, s
 {
     hvd_status problem, unused;
     hvd_code code = decide(exchange, own, topology, &problem);
-    if (!code) {
-        problem.code = HVD_OK;
-        return verdict_publish(exchange, topology, &problem, status);
+    if (code) {
+        /* The other ranks notice an interrupted rank by its absence. */
+        if (code != HVD_INTERRUPTED)
+            verdict_publish(exchange, topology, &problem, &unused);
+        return status_copy(status, &problem);
     }
-    /* The other ranks notice an interrupted rank by its absence. */
-    if (code != HVD_INTERRUPTED)
-        verdict_publish(exchange, topology, &problem, &unused);
-    return status_copy(status, &problem);
+    problem.code = HVD_OK;
+    return verdict_publish(exchange, topology, &problem, status);
 }
 
 hvd_code placement_agree(struct rendezvous_client *client, const struct settings *settings, int64_t deadline,
