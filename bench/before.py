@@ -60,6 +60,8 @@ def main() -> int:
         [(ranks, collectives.all_cases(args.effort)) for ranks in counts],
         gradient_starts(args.effort, args.output),
     ]
+    if args.effort == "tiny":  # one start for all
+        parts = [[(2, [case for part in parts for _, cases in part for case in cases])]]
     effort = SHORT if args.effort == "full" else compare.EFFORTS[args.effort]
     comparison = compare.Comparison("before", effort, args.seconds / len(parts))
     for starts in parts:
