@@ -147,7 +147,7 @@ byte answered; /* messages; a mask */
 #define kernel_news  doorbell
 #define stays_armed  false
 #endif
-#define any_news     ((all_news & runs) || any_signaled) /* |mesh_arm: !any_news(mesh) && !any_signaled(mesh->hub)| */
+#define any_news     ((all_news & runs) || any_signaled) /* |mesh_arm: !any_news(mesh) && !hub->resumed| |mesh_arm: atomic_load(hub->signaled)| */
 
 #define peer_of(what) ((what & SECOND_PEER) -> 2 : 1)
 #define readable_messages \
