@@ -20,7 +20,7 @@ OPERATIONS = """allreduce allreduce_ allreduce_async allreduce_async_ grouped_al
     join barrier poll synchronize"""
 PLACES = """init shutdown is_initialized rank size local_rank local_size cross_rank cross_size is_homogeneous
     start_timeline stop_timeline mpi_threads_supported mpi_enabled mpi_built gloo_enabled gloo_built
-    nccl_built ddl_built ccl_built cuda_built rocm_built Average Sum Adasum Min Max Product"""
+    nccl_built ddl_built ccl_built cuda_built rocm_built failure Average Sum Adasum Min Max Product"""
 SETS = "ProcessSet global_process_set add_process_set remove_process_set"
 PATHS = {
     "horovod.torch.mpi_ops": f"{OPERATIONS} {PLACES} {SETS} HorovodInternalError",

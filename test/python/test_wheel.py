@@ -48,12 +48,15 @@ def test_the_operations_of_tensorflow_offer_only_their_entry() -> None:
     assert symbols("--defined-only", "--extern-only", path=TENSORFLOW) == ["horovod_tensorflow_bind"]
 
 
-def test_loads_no_framework() -> None:
+def test_loads_neither_a_framework_nor_the_launcher() -> None:
+    """The launcher is imported when it is first used."""
+    unwanted = ["torch", "tensorflow", "jax", "numpy", "cloudpickle", "horovod.runner"]
     code = (
-        "import horovod, sys; print([name for name in ('torch', 'tensorflow', 'jax') if name in sys.modules])"
+        f"import horovod, sys; print([name for name in {unwanted} if name in sys.modules]);"
+        "print(horovod.run is sys.modules['horovod.runner'].run, horovod.runner.__name__)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert result.stdout == "[]\n", result.stderr
+    assert result.stdout == "[]\nTrue horovod.runner\n", result.stderr
 
 
 def test_without_torch() -> None:
