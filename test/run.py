@@ -155,7 +155,7 @@ def run_launch(result: Result) -> None:
     """Three parts of about one length side by side, since they wait most of the time."""
     parts = {
         "examples": ("examples",),
-        "hosts": ("addresses", "benchmarks", "faults", "hosts", "starters"),
+        "hosts": ("addresses", "benchmarks", "faults", "forks", "hosts", "starters"),
     }
     files = {part: [f"test/launch/test_{name}.py" for name in names] for part, names in parts.items()}
     others = ["test/launch", *(f"--ignore={path}" for paths in files.values() for path in paths)]
@@ -368,8 +368,8 @@ SPECIAL: dict[str, Callable[[Result], None]] = {"soak": run_soak}  # only when a
 
 # Seconds of processor time, which depend little on what else runs. Review a kind that needs more.
 BUDGETS = {
-    "unit": 30, "group": 150, "simulate": 80, "model": 120, "launch": 800, "python": 450, "house": 15,
-    "lint": 400, "sanitize": 500, "fuzz": 120,
+    "unit": 30, "group": 150, "simulate": 80, "model": 120, "launch": 800, "python": 480, "house": 15,
+    "lint": 300, "sanitize": 500, "fuzz": 100,
 }  # fmt: skip
 
 # Kinds of one lane run one after the other, lanes side by side: most tests wait more than they compute. The
