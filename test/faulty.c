@@ -110,7 +110,6 @@ static ssize_t faulty_receive(struct link *link, const struct iovec *parts, int 
 {
     struct faulty_link *faulty = faulty_of(link);
     struct iovec part = part_of(faulty, parts, count, 1);
-    faulty->inner->batch_bytes = link->batch_bytes;
     if (faulty->broken)
         return -1;
     if (!part.iov_len && !link->channel)
@@ -122,7 +121,6 @@ static ssize_t faulty_view(struct link *link, const void **data, size_t limit)
 {
     struct faulty_link *faulty = faulty_of(link);
     size_t some = some_of(faulty, limit, 1);
-    faulty->inner->batch_bytes = link->batch_bytes;
     if (faulty->broken)
         return -1;
     ssize_t n = some ? faulty->inner->operations->view(faulty->inner, data, some) : 0;

@@ -120,7 +120,6 @@ static ssize_t move_receive(const struct task *task, struct link *link, size_t o
     size_t length = smaller(open, moves_long(task, link) ? LONG_CHUNK : CHUNK);
     int count =
         vector_parts(&task->run->collective->output, position_of(task), length, parts, PARTS_PER_CALL);
-    link->batch_bytes = task->run->bytes;
     return link_receive(link, parts, count);
 }
 
@@ -129,7 +128,6 @@ static ssize_t move_receive(const struct task *task, struct link *link, size_t o
 static ssize_t view_elements(const struct task *task, struct link *link, size_t open, const char **received)
 {
     const void *data;
-    link->batch_bytes = task->run->bytes;
     ssize_t viewed = link->operations->view(link, &data, smaller(open, CHUNK));
     *received = viewed > 0 ? data : NULL;
     return viewed < 0 ? -1 : viewed >> task->exponent << task->exponent;

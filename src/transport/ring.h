@@ -45,7 +45,6 @@ struct ring_memory {
     alignas(RING_LINE) atomic_uint wants_room;   /* set by a writer before it sleeps */
     alignas(RING_LINE) _Atomic uint64_t granted; /* the reader's: the newest of the writer's arenas it sees */
     _Atomic unsigned access;                     /* the reader's: enum ring_access */
-    struct path_costs costs;                     /* the reader's */
     alignas(RING_LINE) _Atomic uint64_t probe; /* the writer's: where its process has the id of its segment */
     alignas(RING_LINE) struct ring_slot slots[RING_SLOTS];
     alignas(RING_LINE) uint8_t bytes[];

@@ -113,15 +113,13 @@ static size_t lend(struct shm_link *shm, const struct iovec *part)
         return 0;
     if (part->iov_len < LEND_BYTES || !path_shares(&peer->path, batch_bytes) ||
         !lending_refer(&owner->lending, owner->doorbell, part, &reference)) {
-        size_t n = path_direct_bytes(&peer->path, batch_bytes, &shm->out.memory->costs, part->iov_len);
-        if (!n || !lending_is_readable(&owner->lending, owner->doorbell, part->iov_base, n))
+        if (peer->path.rule != PATH_DIRECT ||
+            !lending_is_readable(&owner->lending, owner->doorbell, part->iov_base, part->iov_len))
             return 0;
-        reference = (struct ring_reference){0, (uintptr_t)part->iov_base, n};
+        reference = (struct ring_reference){0, (uintptr_t)part->iov_base, part->iov_len};
     }
     if (!ring_refer(&shm->out, &reference))
         return 0;
-    if (reference.arena == 0)
-        path_sent(&peer->path, batch_bytes, reference.length, true);
     shm->link.lent = shm->out.mine;
     return reference.length;
 }
@@ -134,11 +132,8 @@ static ssize_t copy_piece(struct shm_link *shm, const struct iovec *part)
         give_up(shm->peer, ENOSPC);
         return -1;
     }
-    struct path *path = &shm->peer->path;
-    shm->out.stores = &path->sizes[path_size(shm->link.batch_bytes)].stores;
-    size_t n = ring_write(&shm->out, part->iov_base, length);
-    path_sent(path, shm->link.batch_bytes, n, false);
-    return (ssize_t)n;
+    shm->out.stores = &shm->peer->path.stores[path_size(shm->link.batch_bytes)];
+    return (ssize_t)ring_write(&shm->out, part->iov_base, length);
 }
 
 static ssize_t shm_send(struct link *link, const struct iovec *parts, int count)
@@ -212,13 +207,11 @@ static ssize_t read_directly(struct shm_link *shm, void *to, size_t length)
     size_t wanted = length < shm->borrowed_left ? length : shm->borrowed_left;
     if (shm->peer->peer->lost) /* its id may be another process's by now */
         return -1;
-    uint64_t begin = path_ticks();
     ssize_t n = lending_read(&shm->peer->hub->lending, to, shm->address, wanted);
     if (n != (ssize_t)wanted) {
         lose_lender(shm, n < 0 ? errno : EFAULT);
         return -1;
     }
-    path_learn(&shm->in.memory->costs.direct[path_size(shm->link.batch_bytes)], path_ticks() - begin, wanted);
     return n;
 }
 
@@ -269,10 +262,7 @@ static bool drop_bytes(struct shm_link *shm, size_t n)
 
 static bool shm_consume(struct link *link, size_t n)
 {
-    struct shm_link *shm = shm_of(link);
-    if (!shm->borrowed_left)
-        path_learn(&shm->in.memory->costs.ring[path_size(link->batch_bytes)], 0, n);
-    return drop_bytes(shm, n);
+    return drop_bytes(shm_of(link), n);
 }
 
 /* The next contiguous bytes, at most `length`. */
@@ -290,7 +280,7 @@ static ssize_t receive_piece(struct shm_link *shm, char *to, size_t length)
         stores_copy(&shm->peer->received, to, from, (size_t)n);
         return n;
     }
-    path_copy(&shm->in.memory->costs.ring[path_size(shm->link.batch_bytes)], to, from, (size_t)n);
+    memcpy(to, from, (size_t)n);
     return n;
 }
 

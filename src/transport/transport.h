@@ -78,7 +78,7 @@ struct link {
     bool awaited;           /* it is in the mesh's list */
     bool lends;             /* set before send: the peer may read the parts later, in place */
     uint64_t want_taken;    /* the position up to which the peer must have read; 0: not wanted */
-    size_t batch_bytes;     /* set before send, receive and view: the length of the batch that they serve */
+    size_t batch_bytes;     /* set before send: the length of the batch that it serves */
     struct stores *storing; /* set by view: for storing what is computed from the bytes; or NULL */
     uint64_t lent;          /* the link's: where the last lent bytes end in the stream; 0: none */
     struct link *next_awaited;

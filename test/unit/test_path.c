@@ -106,102 +106,7 @@ TEST(trials_go_on)
     }
 }
 
-/* ---- ring or direct ----------------------------------------------------------------------------------- */
-
-#define JOB ((size_t)64 << 20)
-
-struct pair {
-    struct path path;
-    struct path_costs read;
-};
-
-/* Sends `total` bytes of large jobs, with these costs of a byte; returns how many were to be read directly.
- */
-static size_t send_bytes(struct pair *pair, size_t total, double ring, double direct)
-{
-    int size = path_size(JOB);
-    size_t directly = 0, piece = (size_t)32 << 10;
-    for (size_t sent = 0, n; sent < total; sent += n) {
-        n = path_direct_bytes(&pair->path, JOB, &pair->read, (size_t)1 << 20);
-        directly += n;
-        if (n) {
-            path_sent(&pair->path, JOB, n, true);
-            path_learn(&pair->read.direct[size], (uint64_t)(direct * (double)n), n);
-            continue;
-        }
-        n = piece;
-        path_sent(&pair->path, JOB, n, false);
-        stores_learn(&pair->path.sizes[size].stores, STORE_CACHED, ring / 2);
-        path_learn(&pair->read.ring[size], (uint64_t)(ring / 2 * (double)n), n);
-    }
-    return directly;
-}
-
-TEST(direct_reads_that_cost_less_are_taken)
-{
-    struct pair pair = {0};
-    assert_true(send_bytes(&pair, JOB, 8, 1) > JOB / 2);
-    assert_true(send_bytes(&pair, 16 * JOB, 8, 1) > 14 * JOB); /* now and then the ring is tried again */
-}
-
-TEST(direct_reads_that_cost_more_are_only_tried)
-{
-    struct pair pair = {0};
-    assert_in_range(send_bytes(&pair, 16 * JOB, 1, 2), 1, JOB / 16);
-    assert_in_range(send_bytes(&pair, 16 * JOB, 2, 1), 1, JOB / 16); /* not for nothing */
-}
-
-TEST(a_wrong_measurement_is_repaired)
-{
-    struct pair pair = {0};
-    send_bytes(&pair, (size_t)1 << 20, 8, 1000);
-    send_bytes(&pair, 3 * JOB, 8, 1);
-    assert_true(send_bytes(&pair, 16 * JOB, 8, 1) > 14 * JOB);
-    send_bytes(&pair, 3 * JOB, 0.5, 1);
-    assert_true(send_bytes(&pair, 16 * JOB, 0.5, 1) < JOB / 2);
-    send_bytes(&pair, 3 * JOB, 8, 1);
-    assert_true(send_bytes(&pair, 16 * JOB, 8, 1) > 14 * JOB);
-}
-
-/* Nothing is sent while the ring is full, however often the writer tries. */
-TEST(attempts_do_not_count)
-{
-    struct pair pair = {0};
-    send_bytes(&pair, (size_t)1 << 20, 8, 1);
-    size_t first = path_direct_bytes(&pair.path, JOB, &pair.read, (size_t)1 << 20);
-    for (int i = 0; i < 100000; i++)
-        assert_int_equal(path_direct_bytes(&pair.path, JOB, &pair.read, (size_t)1 << 20), first);
-}
-
-/* A single slow copy of the reader, in new pages or beside another program, does not count against the ring.
- */
-TEST(old_costs_of_the_ring_do_not_count)
-{
-    struct pair pair = {0};
-    send_bytes(&pair, JOB, 8, 1);
-    path_learn(&pair.read.ring[path_size(JOB)], (uint64_t)1 << 40, (size_t)4 << 20);
-    assert_true(send_bytes(&pair, 3 * JOB, 8, 1) > 2 * JOB);
-    send_bytes(&pair, 3 * JOB, 0.5, 1);
-    assert_true(send_bytes(&pair, 16 * JOB, 0.5, 1) < JOB / 2);
-}
-
-/* The reader of a reduction computes with the bytes in the ring, and copies only those of a direct read. */
-TEST(bytes_that_are_not_copied_cost_nothing)
-{
-    struct pair pair = {0};
-    send_bytes(&pair, JOB, 8, 1);
-    for (int i = 0; i < 4; i++)
-        path_learn(&pair.read.ring[path_size(JOB)], 0, (size_t)4 << 20);
-    assert_true(send_bytes(&pair, (size_t)1 << 20, 3, 1) <= (size_t)1 << 20);
-}
-
-TEST(small_jobs_and_ranges_go_through_the_ring)
-{
-    struct pair pair = {0};
-    send_bytes(&pair, JOB, 8, 1);
-    assert_int_equal(path_direct_bytes(&pair.path, 100000, &pair.read, 100000), 0);
-    assert_int_equal(path_direct_bytes(&pair.path, JOB, &pair.read, 1000), 0);
-}
+/* ---- paths -------------------------------------------------------------------------------------------- */
 
 TEST(a_path_is_forced)
 {
@@ -209,16 +114,16 @@ TEST(a_path_is_forced)
     enum path_rule rule;
     assert_false(path_rule_find("carrier pigeon", &rule));
     for (int i = 0; i < PATH_RULES; i++) {
-        struct pair pair = {0};
+        struct path path = {0};
         assert_true(path_rule_find(names[i], &rule));
         assert_int_equal(rule, i);
-        path_begin(&pair.path, rule);
+        path_begin(&path, rule);
+        assert_int_equal(path.rule, rule);
+        assert_true(path_shares(&path, (size_t)64 << 20) == (rule == PATH_AUTO));
+        assert_false(path_shares(&path, 100000));
         if (rule == PATH_AUTO)
             continue;
-        assert_int_equal(send_bytes(&pair, JOB, rule == PATH_DIRECT ? 1 : 1000, 10),
-                         rule == PATH_DIRECT ? JOB : 0);
-        assert_false(path_shares(&pair.path, JOB));
-        struct stores *stores = &pair.path.sizes[0].stores;
+        struct stores *stores = &path.stores[0];
         assert_int_equal(stores->way, rule == PATH_NONTEMPORAL ? STORE_NONTEMPORAL : STORE_CACHED);
         stores_learn(stores, STORE_CACHED, 1000);
         stores_learn(stores, STORE_NONTEMPORAL, rule == PATH_RING ? 1 : 1e6);
