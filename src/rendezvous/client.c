@@ -402,7 +402,7 @@ hvd_code rendezvous_enter_and_get(struct rendezvous_client *client, const struct
     struct answer answer;
     struct question question = {.kind = QUESTION_ENTER,
                                 .epoch = place->epoch,
-                                .rank = place->rank < 0 ? QUESTION_NO_RANK : (uint32_t)place->rank,
+                                .rank = (uint32_t)place->rank,
                                 .size = (uint32_t)place->size,
                                 .wait = wait};
     client->epoch = place->epoch;

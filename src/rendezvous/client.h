@@ -41,8 +41,8 @@ struct rendezvous_place {
  * time that the rank joins; all ranks join equally often, so the number identifies one life of the job, in
  * all its epochs.
  *
- * With size 0 the client only puts and gets: for a rank that has joined by another client, or (rank -1) for
- * no rank. A key that is put as no rank stays until a newer epoch starts; `generation` may be NULL then. */
+ * With size 0 the client only puts and gets, for a rank that has joined by another client, or that is not
+ * known yet (-1); `generation` may be NULL then. */
 hvd_code rendezvous_enter(struct rendezvous_client *client, const struct rendezvous_place *place,
                           uint32_t *generation, hvd_status *status);
 

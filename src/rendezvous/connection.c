@@ -152,7 +152,6 @@ static void answer_enter(struct connection *connection, struct store *store)
     connection->epoch = store_epoch(store, question->job);
     connection->generation = 0;
     connection->number = question->epoch;
-    connection->ranked = question->rank != QUESTION_NO_RANK;
     bool full = !connection->epoch;
     if (!full && is_over(connection)) {
         put_over(connection);
@@ -193,7 +192,7 @@ static void answer_put(struct connection *connection, struct store *store)
         return;
     }
     begin(store, epoch, connection->number);
-    bool done = put(store, epoch, !connection->ranked || question->lasting, question->key,
+    bool done = put(store, epoch, question->lasting, question->key,
                     &(struct store_value){.bytes = question->value, .length = question->length});
     put_answer(connection, done ? OUTCOME_DONE : OUTCOME_FULL, NULL);
 }

@@ -19,7 +19,6 @@ struct connection {
     struct epoch *epoch;                /* the newest of the job that it has entered; NULL before */
     uint32_t number;                    /* of the epoch that it has entered */
     uint32_t generation;                /* of the rank; 0: it has not joined */
-    bool ranked;                        /* it has entered as a rank */
     bool member;                        /* it is counted in epoch->members */
     struct handshake handshake;
     struct question question; /* the one waited for */

@@ -11,8 +11,6 @@
 
 enum question_kind { QUESTION_ENTER = 1, QUESTION_PUT, QUESTION_GET };
 
-#define QUESTION_NO_RANK UINT32_MAX
-
 struct question {
     uint32_t id; /* the answer carries it */
     enum question_kind kind;

@@ -80,6 +80,11 @@ static void put(struct rendezvous_client *client, const char *key, const char *v
     ASSERT_OK(rendezvous_put(client, key, value, strlen(value), &check_status));
 }
 
+static void publish(struct rendezvous_client *client, const char *key)
+{
+    ASSERT_OK(rendezvous_publish(client, key, "x", 1, clock_after(DEADLINE), &check_status));
+}
+
 static void check_value(struct rendezvous_client *client, const char *key, const char *value)
 {
     struct wire_writer got = {0};
@@ -259,7 +264,7 @@ TEST(test_newer_epoch_drops_older_keys)
     struct waiter waiter = {.place = &place, .job = "a", .code = HVD_SYSTEM};
     assert_int_equal(pthread_create(&waiter.thread, NULL, wait_for_key, &waiter), 0);
     enter(starter, "a", 0, -1, 0);
-    put(starter, "table", "x");
+    publish(starter, "table");
     enter(old, "a", 0, 0, 2);
     rendezvous_scope(old, 0, 0);
     put(old, "mesh", "x");
@@ -278,7 +283,8 @@ TEST(test_newer_epoch_drops_older_keys)
     ASSERT_FAILS(rendezvous_get(old, "mesh", clock_after(DEADLINE), &got, &check_status), HVD_REFUSED, words);
     ASSERT_FAILS(rendezvous_enter(old, &(struct rendezvous_place){"a", 6, 0, 2}, NULL, &check_status),
                  HVD_REFUSED, "rank 0 is in epoch 6 of the job, but epoch 7");
-    ASSERT_FAILS(rendezvous_put(starter, "table", "x", 1, &check_status), HVD_REFUSED, "this process is in");
+    ASSERT_FAILS(rendezvous_publish(starter, "table", "x", 1, clock_after(DEADLINE), &check_status),
+                 HVD_REFUSED, "this process is in");
     pthread_join(waiter.thread, NULL); /* it was waiting, or came later: refused either way */
     assert_int_equal(waiter.code, HVD_REFUSED);
     enter(old, "b", 0, 1, 2);
@@ -296,7 +302,7 @@ TEST(test_last_rank_drops_keys)
     struct place place;
     open_own(&place);
     struct rendezvous_client *starter = connect_to(&place), *clients[3];
-    put(starter, "table", "x");
+    publish(starter, "table");
     for (int rank = 0; rank < 3; rank++) {
         clients[rank] = connect_to(&place);
         assert_int_equal(enter(clients[rank], "job", 0, rank, 3), 0);
@@ -653,9 +659,12 @@ TEST(test_replay_is_turned_away)
 {
     const struct target target = target_of(*state);
     struct wire_writer questions = {0};
-    const struct question
-        enter_job = {.id = 1, .kind = QUESTION_ENTER, .job = "job", .rank = QUESTION_NO_RANK},
-        put_key = {.id = 2, .kind = QUESTION_PUT, .key = "replayed", .value = (uint8_t *)"x", .length = 1};
+    const struct question enter_job = {.id = 1, .kind = QUESTION_ENTER, .job = "job"},
+                          put_key = {.id = 2,
+                                     .kind = QUESTION_PUT,
+                                     .key = "replayed",
+                                     .value = (uint8_t *)"x",
+                                     .length = 1};
     question_encode(&questions, &enter_job);
     question_encode(&questions, &put_key);
     try_replay(&target, questions.bytes, questions.length);
