@@ -1,4 +1,5 @@
-/* fault.c - the bytes of a fault record and of its status. No state; any thread. */
+/* fault.c - the bytes of a fault record and of its status, and the function of horovod.h that reads a record.
+ * No state; any thread. */
 #include "base/fault.h"
 
 #include "base/status.h"
@@ -51,4 +52,17 @@ bool fault_get(struct wire_reader *reader, hvd_fault *fault)
     fault->line = (int32_t)wire_get_u32(reader);
     return wire_get_string(reader, fault->function, sizeof fault->function) && wire_done(reader) &&
            (stopped || *fault->exception);
+}
+
+hvd_code hvd_read_fault(const void *value, size_t length, hvd_fault *fault, hvd_status *status)
+{
+    hvd_fault found;
+    struct wire_reader reader = wire_reader_of(value, length);
+    size_t size = fault->struct_size;
+    if (!fault_get(&reader, &found))
+        return status_set(status, HVD_REFUSED,
+                          "a fault record of %zu bytes is malformed, or of another version", length);
+    found.struct_size = size;
+    memcpy(fault, &found, size < sizeof found ? size : sizeof found);
+    return status_ok(status);
 }

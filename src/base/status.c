@@ -1,4 +1,4 @@
-/* status.c - error texts, texts that are cut between characters, and the log. Any thread. */
+/* status.c - error texts, texts that are cut between characters, the log, and the version. Any thread. */
 #include "base/status.h"
 
 #include "base/settings.h"
@@ -165,6 +165,11 @@ hvd_code status_copy(hvd_status *status, const hvd_status *from)
         status->cause = from->cause;
     }
     return from->code;
+}
+
+const char *hvd_version(void)
+{
+    return HVD_VERSION;
 }
 
 const char *hvd_code_name(hvd_code code)

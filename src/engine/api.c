@@ -9,7 +9,6 @@
 
 #include "backend/backend.h"
 #include "base/clock.h"
-#include "base/fault.h"
 #include "base/platform.h"
 #include "base/status.h"
 #include "base/types.h"
@@ -289,19 +288,6 @@ hvd_code hvd_publish_fault(hvd_context *context, const hvd_fault *fault, double 
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "a fault needs an exception, or a context that failed");
     TRY(fault_publish(context, &whole, clock_after(seconds), status));
-    return status_ok(status);
-}
-
-hvd_code hvd_read_fault(const void *value, size_t length, hvd_fault *fault, hvd_status *status)
-{
-    hvd_fault found;
-    struct wire_reader reader = wire_reader_of(value, length);
-    size_t size = fault->struct_size;
-    if (!fault_get(&reader, &found))
-        return status_set(status, HVD_REFUSED,
-                          "a fault record of %zu bytes is malformed, or of another version", length);
-    found.struct_size = size;
-    memcpy(fault, &found, size < sizeof found ? size : sizeof found);
     return status_ok(status);
 }
 
@@ -834,11 +820,4 @@ hvd_code hvd_timeline_stop(hvd_context *context, hvd_status *status)
     if (context->timeline)
         timeline_stop(context->timeline);
     return status_ok(status);
-}
-
-/* ---- version ----------------------------------------------------------------------------------------- */
-
-const char *hvd_version(void)
-{
-    return HVD_VERSION;
 }
