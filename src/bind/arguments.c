@@ -34,14 +34,14 @@ static int find_parameter(const struct parameters *parameters, PyObject *name, i
 static int store_keyword(const struct parameters *parameters, PyObject *name, PyObject *value, int *next,
                          PyObject **values)
 {
-    int place = find_parameter(parameters, name, *next);
-    if (place < 0 || values[place]) {
+    int index = find_parameter(parameters, name, *next);
+    if (index < 0 || values[index]) {
         PyErr_Format(PyExc_TypeError, "%s() %s '%U'", parameters->function,
-                     place < 0 ? "has no parameter" : "got two values for", name);
+                     index < 0 ? "has no parameter" : "got two values for", name);
         return -1;
     }
-    values[place] = value;
-    *next = place + 1;
+    values[index] = value;
+    *next = index + 1;
     return 0;
 }
 

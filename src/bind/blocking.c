@@ -14,7 +14,7 @@ static _Thread_local PyThreadState *thread; /* with it this thread acquires the 
 static bool shutting_down;
 static _Thread_local bool deferred; /* this thread shuts down when its outermost call returns */
 static hvd_context *closing;        /* the context to shut down; NULL if an hvd_init may still create it */
-static hvd_context **place; /* the variable that held it, into which an hvd_init under way puts its own */
+static hvd_context **holder; /* the variable that held it, into which an hvd_init under way puts its own */
 
 void blocking_pause(void)
 {
@@ -30,8 +30,8 @@ static void shut_down(void)
     while (calls > 0)
         blocking_pause();
     if (!closing) { /* an hvd_init in another thread may have succeeded before it noticed the interrupt */
-        closing = *place;
-        *place = NULL;
+        closing = *holder;
+        *holder = NULL;
     }
     Py_BEGIN_ALLOW_THREADS; /* a kernel that holds the context may call Python */
     entry_close();
@@ -48,7 +48,7 @@ void blocking_shut_down(hvd_context **context)
     if (shutting_down)
         return;
     shutting_down = true;
-    place = context;
+    holder = context;
     closing = *context;
     *context = NULL; /* no other thread may find a context that is about to be freed */
     if (own_calls)

@@ -177,17 +177,17 @@ static void run(void *resources, void *on_complete, void *argument)
 
 /* Makes a handle of the operation's own, as the caller may drop its handle, and describes the array before it
  * has data. */
-static int describe(struct operation *operation, int32_t place, void *array)
+static int describe(struct operation *operation, int32_t index, void *array)
 {
-    hvd_tensor *tensor = &operation->tensors[place];
+    hvd_tensor *tensor = &operation->tensors[index];
     const int64_t *extents; /* valid until this thread's next call */
     int type, ndim;
-    if (mxnet.share(array, &operation->arrays[place]) || mxnet.type(array, &type) ||
+    if (mxnet.share(array, &operation->arrays[index]) || mxnet.type(array, &type) ||
         mxnet.shape(array, &ndim, &extents))
         return -1;
     ndim = ndim < 0 ? 0 : ndim > HVD_MAX_DIMENSIONS ? HVD_MAX_DIMENSIONS : ndim;
-    memcpy(operation->shapes[place], extents, (size_t)ndim * sizeof *extents);
-    *tensor = (hvd_tensor){.shape = operation->shapes[place],
+    memcpy(operation->shapes[index], extents, (size_t)ndim * sizeof *extents);
+    *tensor = (hvd_tensor){.shape = operation->shapes[index],
                            .ndim = ndim,
                            .dtype = dtype_of(FRAMEWORK_MXNET, type),
                            .device_type = HVD_CPU};
