@@ -119,7 +119,7 @@ def test_what_cannot_be_unpickled_here(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(RuntimeError, match=rf"{FAILED}.\nrank 0: only_there.Absent: from there") as caught:
         horovod.run(make, (True,), np=1)
     assert caught.value.__cause__ is None
-    with pytest.raises(RuntimeError, match="rank 0 returned can't be unpickled here, ModuleNotFoundError"):
+    with pytest.raises(RuntimeError, match="result of rank 0 can't be unpickled here, ModuleNotFoundError"):
         horovod.run(make, (False,), np=1)
 
 
