@@ -192,17 +192,6 @@ static hvd_code add_watcher(struct hvd_watch *watch, const char *job, hvd_status
     return code;
 }
 
-static void remove_watcher(struct hvd_watch *watch)
-{
-    struct watcher **at;
-    if (!server_lock(watch->server, NULL))
-        return;
-    for (at = &watch->epoch->watchers; *at != &watch->watcher; at = &(*at)->next)
-        ;
-    *at = watch->watcher.next;
-    server_unlock(watch->server);
-}
-
 hvd_code hvd_watch_open(hvd_rendezvous *rendezvous, const char *job, int32_t epoch, const char *prefix,
                         hvd_watch **watch, hvd_status *status)
 {
@@ -237,7 +226,13 @@ void hvd_watch_close(hvd_watch *watch)
 {
     if (!watch)
         return;
-    remove_watcher(watch);
+    if (server_lock(watch->server, NULL)) {
+        struct watcher **at = &watch->epoch->watchers;
+        while (*at != &watch->watcher)
+            at = &(*at)->next;
+        *at = watch->watcher.next;
+        server_unlock(watch->server);
+    } /* otherwise this is a child's copy */
     atfork_remove(&watch->at_fork);
     socket_close(&watch->watcher.event);
     wire_writer_free(&watch->value);
