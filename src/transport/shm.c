@@ -107,17 +107,19 @@ static hvd_code shm_prepare(struct mesh *mesh, int row, hvd_status *status)
         state->peers += reached;
         neighbours += reached && mesh->peers[i].neighbour;
     }
-    hvd_code code =
-        segment_create(state->peers, neighbours, mesh->channels, state->ring_bytes, &state->segment, status);
-    if (!code)
-        state->segment->memory->marked = mesh_reports(mesh);
-    for (int i = 0; !code && i < mesh->peer_count; i++) {
+    TRY(segment_create(state->peers, neighbours, mesh->channels, state->ring_bytes, &state->segment, status));
+    state->segment->memory->marked = mesh_reports(mesh);
+    hvd_code code = HVD_OK;
+    for (int i = 0; i < mesh->peer_count; i++) {
         const struct peer *peer = &mesh->peers[i];
-        if ((peer->reachable >> row & 1) && peer->neighbour)
-            code = segment_reserve(state->segment, peer_index(peer, row), has_memory(peer), status);
+        if (!(peer->reachable >> row & 1) || !peer->neighbour)
+            continue;
+        code = segment_reserve(state->segment, peer_index(peer, row), has_memory(peer), status);
+        if (code)
+            goto release_segment;
     }
-    if (!code)
-        return HVD_OK;
+    return HVD_OK;
+release_segment:
     segment_release(state->segment);
     state->segment = NULL;
     return code;

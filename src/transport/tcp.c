@@ -263,21 +263,17 @@ static hvd_code tcp_listen(struct mesh *mesh, const struct mesh_config *config, 
     const char *reached = rendezvous_local_address(config->rendezvous);
     struct addresses own = {.count = 1};
     int port;
-    hvd_code code = HVD_OK;
     (void)mesh;
     snprintf(own.list[0], sizeof own.list[0], "%s", reached);
     if (*settings->network_interface || !addresses_are_loopback(settings->rendezvous))
-        code = addresses_find(settings->network_interface, reached, &own, status);
-    if (!code)
-        code = addresses_listen(&own, settings->ports, listeners->fds, &port, status);
-    if (code)
-        return code;
+        TRY(addresses_find(settings->network_interface, reached, &own, status));
+    TRY(addresses_listen(&own, settings->ports, listeners->fds, &port, status));
     listeners->count = own.count;
     if (*settings->advertised_address)
-        code = add_advertised(listeners, settings->advertised_address, port, status);
+        TRY(add_advertised(listeners, settings->advertised_address, port, status));
     for (int i = 0; i < own.count; i++)
         add_address(listeners, own.list[i], port);
-    return code;
+    return HVD_OK;
 }
 
 static bool tcp_reachable(const char *mine, const char *theirs)
