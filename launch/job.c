@@ -143,6 +143,21 @@ static void on_fault(struct job *job, const hvd_fault *fault)
         *process->fault = *fault;
 }
 
+/* The starter has reported it. A host is also a cause if it had been silent for the whole limit when the
+ * first process failed: the records of why it did may have gone to that host. */
+static void on_lost(struct job *job, const struct event *event)
+{
+    const struct table *table = &job->table;
+    int64_t limit = (int64_t)(table->settings->timeout_seconds * CLOCK_SECOND);
+    bool earlier =
+        event->kind == EVENT_HOST_SILENT && job->failed && event->since + limit < job->failed->ended;
+    if (event->fault && !job->cause && (!table->ending || earlier)) {
+        job->lost = *event->fault;
+        job->cause = &job->lost;
+    }
+    decide(job, event);
+}
+
 static void happened(struct table *table, const struct event *event)
 {
     struct job *job = (struct job *)table;
@@ -173,14 +188,9 @@ static void happened(struct table *table, const struct event *event)
         break;
     case EVENT_HOST_LOST:
     case EVENT_HOST_SILENT:
-        /* The starter has reported this, and the rest. */
-        if (!table->ending && event->fault) {
-            job->lost = *event->fault;
-            job->cause = &job->lost;
-        }
-        decide(job, event);
+        on_lost(job, event);
         break;
-    default:
+    default: /* the starter has reported the rest */
         decide(job, event);
         break;
     }
@@ -212,10 +222,12 @@ static void find_first_failure(struct job *job)
         const hvd_status *status = &reporter->fault->status;
         bool lost = status->code && status->cause && status->lost_rank >= 0;
         struct process *named = find_rank(table, lost ? status->lost_rank : reporter->place.rank);
-        if (named && named->failed && (lost || !status->code))
+        if (named && named->failed && (lost || !status->code)) {
             first = named;
-        else if (status->code)
+            job->cause = NULL;
+        } else if (status->code) {
             job->cause = reporter->fault;
+        }
     }
     for (int i = 0; !reporter && i < table->count; i++) {
         struct process *process = table->list[i];

@@ -67,6 +67,7 @@ struct event {
     int exit_code, signal;
     const char *text; /* of EVENT_NOT_STARTED: why; of EVENT_SIGNALLED: to whom, "host b: its agent " or "" */
     const hvd_fault *fault; /* of EVENT_FAULT: the record; of EVENT_HOST_LOST and _SILENT: why, or NULL */
+    int64_t since;          /* of EVENT_HOST_SILENT: when the host was last heard of, clock_now's */
 };
 
 struct table {

@@ -121,7 +121,7 @@ void say_failure(struct process *process)
 /* The engine of a rank may have stopped since, because the first one has left. */
 static bool raised_the_same(const struct process *process, const struct process *first)
 {
-    return process->fault && first->fault && *first->fault->exception &&
+    return first && process->fault && first->fault && *first->fault->exception &&
            strcmp(process->fault->exception, first->fault->exception) == 0;
 }
 
@@ -179,7 +179,7 @@ void say_first_failure(const struct process *process, const hvd_fault *cause, ch
     }
     if (table->size == 1)
         return;
-    say_others(table, process);
+    say_others(table, cause ? NULL : process);
     say(table, "%s%s", verdict,
         complete        ? ""
         : errors->lines ? "; its last lines on stderr:"
