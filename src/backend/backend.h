@@ -83,6 +83,7 @@ struct backend_query {
     uint32_t types;                          /* bits, 1 << hvd_dtype; bytes if it does not reduce */
     int device_type;                         /* hvd_device_type */
     uint64_t bytes;                          /* of one rank; 0 if it differs by rank */
+    bool rows_unknown;                       /* allgather, alltoall: collective->rows will be NULL */
     uint64_t latency_threshold, piece_bytes; /* the settings of that name, as tuned */
 };
 

@@ -224,16 +224,22 @@ static hvd_code gather_tensor(const struct mpi *mpi, const struct collective *co
 static hvd_code run_allgather(struct mpi *mpi, struct collective *collective, hvd_status *status)
 {
     size_t tensors = (size_t)collective->tensors, size = (size_t)collective->size;
-    uint64_t *rows = malloc(size * (tensors * sizeof *rows + 2 * sizeof(int)));
-    if (!rows)
+    uint64_t *exchanged = malloc(size * (tensors * sizeof *exchanged + 2 * sizeof(int)));
+    if (!exchanged)
         return status_no_memory(status);
-    int error = mpi->abi->allgather(mpi->comm, collective->own_rows, rows, (int)(tensors * sizeof *rows));
-    hvd_code code = check(mpi, error, "MPI_Allgather", status);
-    if (!code)
-        code = collective->gathered(collective, rows, status);
+    hvd_code code = HVD_OK;
+    if (!collective->rows) {
+        code = check(mpi,
+                     mpi->abi->allgather(mpi->comm, collective->own_rows, exchanged,
+                                         (int)(tensors * sizeof *exchanged)),
+                     "MPI_Allgather", status);
+        if (!code)
+            code = collective->gathered(collective, exchanged, status);
+    }
+    const uint64_t *rows = collective->rows ? collective->rows : exchanged;
     for (int tensor = 0; !code && tensor < collective->tensors; tensor++)
-        code = gather_tensor(mpi, collective, rows, tensor, (int *)(rows + size * tensors), status);
-    free(rows);
+        code = gather_tensor(mpi, collective, rows, tensor, (int *)(exchanged + size * tensors), status);
+    free(exchanged);
     return code;
 }
 
@@ -287,16 +293,20 @@ static hvd_code move_parts(const struct mpi *mpi, const struct collective *colle
 static hvd_code run_alltoall(struct mpi *mpi, struct collective *collective, hvd_status *status)
 {
     size_t size = (size_t)collective->size;
-    bool even;
+    bool even = collective->rows_even;
     struct part *parts = calloc(size, 2 * sizeof *parts + sizeof(uint64_t) + 4 * sizeof(int));
     if (!parts)
         return status_no_memory(status);
-    uint64_t *rows = (uint64_t *)(parts + 2 * size);
-    hvd_code code = check(mpi, exchange_rows(mpi, collective, parts, rows, &even), "MPI_Alltoall", status);
-    if (!code)
-        code = collective->gathered(collective, rows, status);
+    uint64_t *exchanged = (uint64_t *)(parts + 2 * size);
+    const uint64_t *rows = collective->rows ? collective->rows : exchanged;
+    hvd_code code = HVD_OK;
+    if (!collective->rows) {
+        code = check(mpi, exchange_rows(mpi, collective, parts, exchanged, &even), "MPI_Alltoall", status);
+        if (!code)
+            code = collective->gathered(collective, rows, status);
+    }
     if (!code && collective->row_bytes[0])
-        code = move_parts(mpi, collective, rows, even, (int *)(rows + size), status);
+        code = move_parts(mpi, collective, rows, even, (int *)(exchanged + size), status);
     free(parts);
     return code;
 }

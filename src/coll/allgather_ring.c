@@ -1,5 +1,5 @@
-/* allgather_ring.c - allgather of blocks of any length: ranks exchange the lengths, then the blocks around a
- * ring; flat or by hosts. Pure planning; the executor's thread.
+/* allgather_ring.c - allgather of blocks of any length: ranks exchange the lengths unless they are known,
+ * then the blocks around a ring; flat or by hosts. Pure planning; the executor's thread.
  *
  *   lengths, 4 ranks: round k passes the 2^k latest ones to the rank 2^k further; one phase a round
  *              rank 0    rank 1    rank 2    rank 3
@@ -9,14 +9,15 @@
  *
  *   blocks, turn t, p: places, host by host: send block p - t to p + 1, receive block p - t - 1 from p - 1
  *
- *   cost: log2(n) + n - 1 steps; each rank sends all blocks but one, and 8(n-1) bytes a tensor.
+ *   cost: n - 1 steps; each rank sends all blocks but one. Lengths: log2(n) steps, and 8(n-1) bytes a tensor.
  *
  *   hosts A (ranks 0 1 2) and B (ranks 3 4); carriers 0, 1 of A and 3, 4 of B
  *   within the hosts    2 sends its block to 0: the carrier is local rank modulo carriers
  *   between the hosts   0 -> 3 blocks 0 and 2     1 -> 4 block 1     3 -> 0 block 3     4 -> 1 block 4
  *   within the hosts    each carrier sends its blocks to the other ranks of its host
  *
- *   cost: log2(n) + h + 1 steps on h hosts; each host receives all blocks but those of its own ranks.
+ *   cost: h + 1 steps on h hosts, and those of the lengths; each host receives all blocks but those of its
+ * own ranks.
  *
  * While the lengths go around, the collective's output is the table of lengths. */
 #include "base/status.h"
@@ -34,10 +35,10 @@ struct lengths {
     struct vector output; /* the collective's output, saved */
     uint64_t *bytes;      /* length of a block */
     uint64_t *offsets;    /* where the block starts in the output */
-    uint64_t rows[];      /* rows of all ranks */
+    uint64_t rows[];      /* rows of all ranks, while lengths are exchanged */
 };
 
-static hvd_code lengths_begin(struct collective *collective, hvd_status *status)
+static hvd_code begin(struct collective *collective, hvd_status *status)
 {
     size_t tensors = (size_t)collective->tensors;
     size_t entries = (size_t)collective->size * tensors;
@@ -46,14 +47,29 @@ static hvd_code lengths_begin(struct collective *collective, hvd_status *status)
         return status_no_memory(status);
     lengths->bytes = lengths->rows + entries;
     lengths->offsets = lengths->bytes + entries;
+    collective->scratch = lengths;
+    return HVD_OK;
+}
+
+static void lengths_begin(struct collective *collective)
+{
+    struct lengths *lengths = collective->scratch;
+    size_t tensors = (size_t)collective->tensors;
+    size_t entries = (size_t)collective->size * tensors;
     lengths->span = (struct span){(char *)lengths->rows, entries * sizeof(uint64_t)};
     memcpy(lengths->rows + (size_t)collective->rank * tensors, collective->own_rows,
            tensors * sizeof(uint64_t));
     lengths->output = collective->output;
-    collective->scratch = lengths;
     collective->output = (struct vector){&lengths->span, &lengths->start, 1, 0};
     vector_measure(&collective->output);
-    return HVD_OK;
+}
+
+/* Restores the output and completes it with the rows that have arrived. */
+static hvd_code lengths_end(struct collective *collective, hvd_status *status)
+{
+    const struct lengths *lengths = collective->scratch;
+    collective->output = lengths->output;
+    return collective->gathered(collective, lengths->rows, status);
 }
 
 /* Adds steps for the lengths of `count` ranks from rank `first` on, modulo size. */
@@ -87,25 +103,21 @@ static void plan_lengths(const struct collective *collective, int round, struct 
 
 /* ---- blocks --------------------------------------------------------------------------------------- */
 
-/* Computes where blocks are in the output: ordered by tensor, then by rank. */
-static hvd_code blocks_lay_out(const struct collective *collective, hvd_status *status)
+/* Computes where blocks are in the output: ordered by tensor, then by rank. The output has as many bytes, so
+ * nothing overflows. */
+static void blocks_lay_out(const struct collective *collective)
 {
     struct lengths *lengths = collective->scratch;
+    const uint64_t *rows = collective->rows ? collective->rows : lengths->rows;
     uint64_t end = 0;
     for (int tensor = 0; tensor < collective->tensors; tensor++) {
         for (int rank = 0; rank < collective->size; rank++) {
             size_t entry = (size_t)rank * (size_t)collective->tensors + (size_t)tensor;
             lengths->offsets[entry] = end;
-            if (__builtin_mul_overflow(lengths->rows[entry], collective->row_bytes[tensor],
-                                       &lengths->bytes[entry]) ||
-                __builtin_add_overflow(end, lengths->bytes[entry], &end))
-                return status_set(
-                    status, HVD_OUT_OF_MEMORY,
-                    "allgather's result has more bytes than memory can have; rank %d gives %llu rows", rank,
-                    (unsigned long long)lengths->rows[entry]);
+            lengths->bytes[entry] = rows[entry] * collective->row_bytes[tensor];
+            end += lengths->bytes[entry];
         }
     }
-    return HVD_OK;
 }
 
 static struct step block_step(const struct collective *collective, enum step_kind kind, int peer, int rank,
@@ -187,18 +199,20 @@ static void plan_blocks(const struct collective *collective, struct schedule *sc
 static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
                      hvd_status *status)
 {
-    int rounds = pattern_rounds(collective->size);
+    int rounds = collective->rows ? 0 : pattern_rounds(collective->size);
     *more = phase < rounds;
-    if (phase == 0)
-        TRY(lengths_begin(collective, status));
+    if (phase == 0) {
+        TRY(begin(collective, status));
+        if (!collective->rows)
+            lengths_begin(collective);
+    }
     if (phase < rounds) {
         plan_lengths(collective, phase, schedule);
         return HVD_OK;
     }
-    struct lengths *lengths = collective->scratch;
-    collective->output = lengths->output;
-    TRY(blocks_lay_out(collective, status));
-    TRY(collective->gathered(collective, lengths->rows, status));
+    if (!collective->rows)
+        TRY(lengths_end(collective, status));
+    blocks_lay_out(collective);
     plan_blocks(collective, schedule);
     return HVD_OK;
 }

@@ -1,5 +1,5 @@
 /* alltoall_pairwise.c - alltoall: every rank sends each other rank its block directly, after the lengths of
- * the blocks. Pure planning; the executor's thread.
+ * the blocks unless they are known. Pure planning; the executor's thread.
  *
  *   5 ranks; at each distance every rank sends to the right and receives from the left
  *     distance 1   0 > 1   1 > 2   2 > 3   3 > 4   4 > 0
@@ -31,11 +31,11 @@ struct exchange {
     size_t from_start, to_start;
     struct range *sources; /* [size]: blocks in the input, by destination rank */
     struct range *places;  /* [size]: blocks in the output, by source rank */
-    uint64_t *rows;        /* [size]: length of each block in `places` */
+    uint64_t *rows;        /* [size]: length of each block in `places`, while lengths are exchanged */
     int window;            /* for the blocks */
 };
 
-static hvd_code lengths_begin(struct collective *collective, hvd_status *status)
+static hvd_code begin(struct collective *collective, hvd_status *status)
 {
     size_t size = (size_t)collective->size, bytes = size * sizeof(uint64_t);
     struct exchange *exchange = malloc(sizeof *exchange + 2 * size * sizeof(struct range) + bytes);
@@ -45,6 +45,14 @@ static hvd_code lengths_begin(struct collective *collective, hvd_status *status)
     exchange->sources = (struct range *)(exchange + 1);
     exchange->places = exchange->sources + size;
     exchange->rows = (uint64_t *)(exchange->places + size);
+    collective->scratch = exchange;
+    return HVD_OK;
+}
+
+static void lengths_begin(struct collective *collective)
+{
+    struct exchange *exchange = collective->scratch;
+    size_t size = (size_t)collective->size, bytes = size * sizeof(uint64_t);
     for (size_t rank = 0; rank < size; rank++)
         exchange->sources[rank] = exchange->places[rank] =
             (struct range){rank * sizeof(uint64_t), sizeof(uint64_t)};
@@ -52,24 +60,17 @@ static hvd_code lengths_begin(struct collective *collective, hvd_status *status)
     exchange->to = (struct span){(char *)exchange->rows, bytes};
     collective->input = (struct vector){&exchange->from, &exchange->from_start, 1, bytes};
     collective->output = (struct vector){&exchange->to, &exchange->to_start, 1, bytes};
-    collective->scratch = exchange;
-    return HVD_OK;
 }
 
-/* Computes the ranges of blocks that follow one another in the order of ranks. */
-static hvd_code lay_out(const struct collective *collective, const uint64_t *rows, struct range *ranges,
-                        hvd_status *status)
+/* Computes the ranges of blocks that follow one another in the order of ranks. The vectors have as many
+ * bytes, so nothing overflows. */
+static void lay_out(const struct collective *collective, const uint64_t *rows, struct range *ranges)
 {
     size_t end = 0;
     for (int i = 0; i < collective->size; i++) {
-        ranges[i].offset = end;
-        if (__builtin_mul_overflow(rows[i], collective->row_bytes[0], &ranges[i].length) ||
-            __builtin_add_overflow(end, ranges[i].length, &end))
-            return status_set(status, HVD_OUT_OF_MEMORY,
-                              "alltoall's blocks have more bytes than memory can have; one has %llu rows",
-                              (unsigned long long)rows[i]);
+        ranges[i] = (struct range){end, rows[i] * collective->row_bytes[0]};
+        end += ranges[i].length;
     }
-    return HVD_OK;
 }
 
 static hvd_code blocks_begin(struct collective *collective, hvd_status *status)
@@ -77,11 +78,13 @@ static hvd_code blocks_begin(struct collective *collective, hvd_status *status)
     struct exchange *exchange = collective->scratch;
     collective->input = exchange->input;
     collective->output = exchange->output;
+    if (!collective->rows)
+        TRY(collective->gathered(collective, exchange->rows, status));
     bool is_long = collective->topology->hosts > 1 && collective->input.length > LONG_BYTES;
     exchange->window = is_long ? LONG_WINDOW : WINDOW;
-    TRY(lay_out(collective, collective->own_rows, exchange->sources, status));
-    TRY(lay_out(collective, exchange->rows, exchange->places, status));
-    return collective->gathered(collective, exchange->rows, status);
+    lay_out(collective, collective->own_rows, exchange->sources);
+    lay_out(collective, collective->rows ? collective->rows : exchange->rows, exchange->places);
+    return HVD_OK;
 }
 
 static void plan_step(enum step_kind kind, enum step_buffer buffer, int peer, struct range range, size_t from,
@@ -115,15 +118,18 @@ static int count_windows(const struct collective *collective, int window)
     return collective->size > 1 ? (collective->size - 2) / window + 1 : 1;
 }
 
-/* Plans all windows of the lengths, then all windows of the blocks; one window is one phase. */
+/* Plans all windows of the lengths if they are not known, then all windows of the blocks; one window is one
+ * phase. */
 static hvd_code plan(struct collective *collective, int phase, struct schedule *schedule, bool *more,
                      hvd_status *status)
 {
-    int windows = count_windows(collective, WINDOW), of_blocks = phase - windows;
+    int windows = collective->rows ? 0 : count_windows(collective, WINDOW), of_blocks = phase - windows;
     if (phase == 0)
-        TRY(lengths_begin(collective, status));
-    else if (of_blocks == 0)
+        TRY(begin(collective, status));
+    if (of_blocks == 0)
         TRY(blocks_begin(collective, status));
+    else if (phase == 0)
+        lengths_begin(collective);
     const struct exchange *exchange = collective->scratch;
     int window = of_blocks < 0 ? WINDOW : exchange->window;
     *more = of_blocks < 0 || of_blocks + 1 < count_windows(collective, window);

@@ -119,7 +119,7 @@ struct collective {
     int channel;                     /* the communicator's */
     bool exclusive;                  /* runs alone: earlier ones have ended, later ones wait for its end */
     struct choice choice;            /* the back end, and its way to move the batch */
-    struct vector input, output;     /* equal spans if in place; `gathered`, if set, makes the output */
+    struct vector input, output;     /* equal spans if in place */
 
     /* The functions of the memory of the spans, and the device of the first one; NULL: host memory. Only
      * these functions can use the addresses. The memory may be used once all of `ready` are done. A span of
@@ -129,16 +129,19 @@ struct collective {
     struct memory_event *const *ready;
     int ready_count;
 
-    /* Allgather: rows of this rank per tensor, and bytes of a row per tensor (may be 0). `gathered` is called
-     * once the rows of all ranks are known, before the first byte of the output arrives: rows[rank * tensors
-     * + tensor]. It sets `output`: tensor 0 of rank 0, 1, ..., then tensor 1 of rank 0, 1, ... This rank's
-     * rows may be the same memory in both vectors. */
+    /* Allgather: rows of this rank per tensor, bytes of a row per tensor (may be 0), and the rows of all
+     * ranks: rows[rank * tensors + tensor]. The output is tensor 0 of rank 0, 1, ..., then tensor 1 of rank
+     * 0, 1, ... This rank's rows may be the same memory in both vectors.
+     * If `rows` is NULL the back end exchanges own_rows, and calls `gathered` with those of all ranks before
+     * the first byte of the output arrives: it sets `output`. */
     int tensors;
-    const uint64_t *own_rows, *row_bytes;
+    const uint64_t *own_rows, *row_bytes, *rows;
     hvd_code (*gathered)(struct collective *collective, const uint64_t *rows, hvd_status *status);
 
     /* Alltoall: the same with one tensor; own_rows[rank] are sent to that rank, rows[rank] are received from
-     * it, in the order of ranks in both vectors; the output is one span. */
+     * it, in the order of ranks in both vectors; the output is one span. rows_even: each rank sends every
+     * rank the same number of rows; false if `rows` is NULL. */
+    bool rows_even;
 
     /* Reducescatter: start of each rank's block in both vectors, [size + 1]. The output has room for all
      * blocks; only this rank's block is its result, which may be the same memory in both. */

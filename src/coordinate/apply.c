@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "coordinate/close.h"
 #include "coordinate/join.h"
+#include "coordinate/rows.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -37,6 +38,14 @@ static hvd_code apply_evict(struct coordinator *c, uint64_t id, hvd_status *stat
     /* Counted until the next report, which carries `seen` to the parent. */
     c->evictions_unseen += !is_root(c);
     return HVD_OK;
+}
+
+static hvd_code apply_rows(struct coordinator *c, const struct decision *decision, hvd_status *status)
+{
+    struct agreement *agreement = table_agreement(&c->table, decision->id);
+    if (!agreement || agreement->evicted)
+        return refuse(status, "numbers of rows for the unknown id", decision->id);
+    return rows_agree(c, agreement, decision, status);
 }
 
 static bool reserve_members(struct coordinator *c, size_t count)
@@ -87,7 +96,8 @@ static hvd_code take_members(struct coordinator *c, struct decision *decision, b
         if (!is_due(c, entry))
             return refuse(status, "a batch that not every rank requested, with id", id);
         *all_short &= is_short(agreement->form->summary.bytes);
-        c->forms[c->member_count] = (struct member){entry->name, &agreement->form->signature};
+        c->forms[c->member_count] =
+            (struct member){entry->name, &agreement->form->signature, agreement->rows};
         c->members[c->member_count++] = has_request(entry) ? entry_take_request(c, entry) : NULL;
         table_touch(&c->table, agreement);
         if (entry->round && entry->round->apart)
@@ -168,6 +178,8 @@ static hvd_code apply(struct coordinator *c, struct decision *decision, hvd_stat
         return apply_assign(c, decision, status);
     case DECISION_EVICT:
         return apply_evict(c, decision->id, status);
+    case DECISION_ROWS:
+        return apply_rows(c, decision, status);
     case DECISION_BATCH:
         return apply_batch(c, decision, status);
     case DECISION_FAIL:

@@ -11,6 +11,7 @@
 #include "coordinate/eager.h"
 #include "coordinate/join.h"
 #include "coordinate/name.h"
+#include "coordinate/rows.h"
 #include "coordinate/silence.h"
 #include "coordinate/stall.h"
 #include "coordinate/state.h"
@@ -60,6 +61,7 @@ void coordinator_destroy(struct coordinator *c)
     table_free(&c->table);
     tree_node_free(&c->config.tree);
     wire_writer_free(&c->out);
+    wire_writer_free(&c->rows);
     free(c->children);
     members_free(c);
     free(c->eager_sum);
@@ -212,16 +214,16 @@ static void begin_report(struct coordinator *c)
     c->evictions_unseen = 0;
 }
 
-static void put_report(struct coordinator *c, const struct entry *entry)
+static void put_report(struct coordinator *c, struct entry *entry)
 {
     entry->round->phase = ROUND_REPORTED;
     const struct agreement *agreed = entry->agreed;
     if (entry->round->variants)
         report_put_variants(&c->out, entry);
     else if (agreed && agreed->form == entry->round->common)
-        report_put_agreed(&c->out, entry, eager_reduce(c, entry));
+        report_put_agreed(&c->out, entry, eager_reduce(c, entry), rows_find(c, entry, agreed->rows));
     else
-        report_put_common(&c->out, entry, eager_reduce(c, entry));
+        report_put_common(&c->out, entry, eager_reduce(c, entry), rows_find(c, entry, NULL));
 }
 
 /* Called before each item: sends a report that has become long. */
@@ -242,7 +244,7 @@ static hvd_code report(struct coordinator *c, hvd_status *status)
         c->evictions_unseen < EVICTIONS_UNSEEN_LIMIT)
         return HVD_OK;
     begin_report(c);
-    for (const struct entry *entry = c->complete.head; entry; entry = entry->round->next) {
+    for (struct entry *entry = c->complete.head; entry; entry = entry->round->next) {
         TRY(cut_report(c, status));
         put_report(c, entry);
     }
@@ -404,6 +406,7 @@ static hvd_code count(struct coordinator *c, int child, const struct report *rep
     else
         TRY(count_variants(c, child, entry, report, status));
     TRY(eager_receive(c, child, entry, report, status));
+    TRY(rows_receive(c, child, entry, report, agreement, status));
     entry->round->partial |= report->partial;
     entry->round->rootless |= report->rootless;
     entry->round->apart |= report->apart;

@@ -12,6 +12,7 @@
 
 #include "base/types.h"
 #include "coordinate/request.h"
+#include "coordinate/runs.h"
 #include "coordinate/tree.h"
 
 #include <stdbool.h>
@@ -34,6 +35,9 @@ struct pending {
 struct member {
     const char *name;
     const struct signature *signature;
+    /* Allgather, alltoall: the numbers of rows of all ranks, by place; 0 of a rank that has joined. Allgather
+     * has a number for each tensor, alltoall one for each rank that receives. NULL: unknown. */
+    const struct runs *rows;
 };
 
 /* One decision to run: requests in the agreed order. Valid during the call only. */
@@ -70,6 +74,9 @@ struct coordinator_output {
     void (*flood)(void *owner, int except, const uint8_t *bytes, size_t length, bool fatal);
     /* Writes this rank's input, prescaled. Needed unless eager_threshold is 0. */
     void (*contribute)(void *owner, const struct pending *request, uint8_t *data);
+    /* Returns the number of rows of tensor `index` of an allgather, or that rank `index` receives in an
+     * alltoall. */
+    uint64_t (*rows)(void *owner, const struct pending *request, int index);
     /* Computes sum = sum op other, of `what->bytes` each. */
     void (*combine)(void *owner, const struct signature_summary *what, uint8_t *sum, const uint8_t *other);
     /* All members run this batch, in the order of these calls. The requests leave the coordinator. */
@@ -88,8 +95,10 @@ struct coordinator_output {
     void (*stalled)(void *owner, const char *title, int64_t waited, const struct rank_set *missing);
     /* Writes the cause: the job ends because of this silence. */
     void (*silent)(void *owner, const struct silence *silence, hvd_status *cause);
-    /* At the root: chooses how a batch of such requests, of `bytes` in all, moves. */
-    struct choice (*choose)(void *owner, const struct signature_summary *what, uint64_t bytes);
+    /* At the root: chooses how a batch of such requests, of `bytes` in all, moves. `rows_unknown`: the ranks
+     * must exchange their numbers of rows first. */
+    struct choice (*choose)(void *owner, const struct signature_summary *what, uint64_t bytes,
+                            bool rows_unknown);
     /* The shutdown handshake is done: every member has run its batches. This is the last call. */
     void (*closed)(void *owner);
     /* At the root: a rank other than this one has submitted the request. NULL is fine. */

@@ -9,6 +9,7 @@
 #include "coordinate/eager.h"
 #include "coordinate/join.h"
 #include "coordinate/mismatch.h"
+#include "coordinate/rows.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -159,6 +160,20 @@ static hvd_code agree_on_id(struct coordinator *c, struct entry *entry, hvd_stat
     return decided(c, id, status);
 }
 
+/* Decides the numbers of rows of a member of the next batch, if they differ from those of its last one. */
+static hvd_code agree_on_rows(struct coordinator *c, struct entry *entry, hvd_status *status)
+{
+    uint64_t number;
+    const struct agreement *agreed = entry->agreed;
+    /* A new id is not in the table before its decision is carried out. */
+    bool is_known = agreed && agreed->id == entry->round->id;
+    const struct wire_writer *rows = rows_find(c, entry, is_known ? agreed->rows : NULL);
+    if (!rows)
+        return HVD_OK;
+    decision_put_rows(&c->out, entry->round->id, rows);
+    return decided(c, &number, status);
+}
+
 /* Decided at once, concurrently with any batches: the result moves no more data. */
 static hvd_code decide_result(struct coordinator *c, struct entry *entry, hvd_status *status)
 {
@@ -300,9 +315,10 @@ static hvd_code decide_batch(struct coordinator *c, int queue, hvd_status *statu
     for (struct entry *entry = members->head; entry; entry = entry->round->next) {
         /* May publish earlier decisions, but not this batch, so that the entries stay as they are. */
         TRY(agree_on_id(c, entry, status));
+        TRY(agree_on_rows(c, entry, status));
     }
     const struct coordinator_output *output = &c->config.output;
-    struct choice choice = output->choose(output->owner, first, bytes);
+    struct choice choice = output->choose(output->owner, first, bytes, members->head->round->rows_unknown);
     decision_put_batch(&c->out, choice, members->head, (int)members->count);
     c->root.unpublished++;
     return publish(c, status);

@@ -31,11 +31,11 @@ static void put_form(struct wire_writer *writer, const struct form *form)
 
 /* The kind is in the low bits, the flags are above them. */
 static void put_kind(struct wire_writer *writer, enum report_kind kind, const struct entry *entry,
-                     const uint8_t *data)
+                     const uint8_t *data, const struct wire_writer *rows)
 {
     const struct round *round = entry->round;
     int flags = (round->partial ? REPORT_PARTIAL : 0) | (round->rootless ? REPORT_ROOTLESS : 0) |
-                (round->apart ? REPORT_APART : 0) | (data ? REPORT_EAGER : 0);
+                (round->apart ? REPORT_APART : 0) | (data ? REPORT_EAGER : 0) | (rows ? REPORT_ROWS : 0);
     wire_put_u8(writer, (uint8_t)(kind | flags));
 }
 
@@ -45,19 +45,29 @@ static void put_data(struct wire_writer *writer, const struct entry *entry, cons
         wire_put_blob(writer, data, (uint32_t)entry->round->common->summary.bytes);
 }
 
-void report_put_agreed(struct wire_writer *writer, const struct entry *entry, const uint8_t *data)
+static void put_rows(struct wire_writer *writer, const struct wire_writer *rows)
 {
-    put_kind(writer, REPORT_AGREED, entry, data);
-    wire_put_u64(writer, entry->agreed->id);
-    put_data(writer, entry, data);
+    if (rows)
+        wire_put_blob(writer, rows->bytes, (uint32_t)rows->length);
 }
 
-void report_put_common(struct wire_writer *writer, const struct entry *entry, const uint8_t *data)
+void report_put_agreed(struct wire_writer *writer, const struct entry *entry, const uint8_t *data,
+                       const struct wire_writer *rows)
 {
-    put_kind(writer, REPORT_COMMON, entry, data);
+    put_kind(writer, REPORT_AGREED, entry, data, rows);
+    wire_put_u64(writer, entry->agreed->id);
+    put_data(writer, entry, data);
+    put_rows(writer, rows);
+}
+
+void report_put_common(struct wire_writer *writer, const struct entry *entry, const uint8_t *data,
+                       const struct wire_writer *rows)
+{
+    put_kind(writer, REPORT_COMMON, entry, data, rows);
     put_name(writer, entry);
     put_form(writer, entry->round->common);
     put_data(writer, entry, data);
+    put_rows(writer, rows);
 }
 
 static void put_ranks(struct wire_writer *writer, const struct rank_set *ranks)
@@ -73,7 +83,7 @@ static void put_ranks(struct wire_writer *writer, const struct rank_set *ranks)
 void report_put_variants(struct wire_writer *writer, const struct entry *entry)
 {
     const struct variants *variants = entry->round->variants;
-    put_kind(writer, REPORT_VARIANTS, entry, NULL);
+    put_kind(writer, REPORT_VARIANTS, entry, NULL, NULL);
     put_name(writer, entry);
     wire_put_u8(writer, variants->others);
     wire_put_u8(writer, (uint8_t)variants->count);
@@ -161,6 +171,12 @@ static bool get_data(struct wire_reader *reader, const uint8_t **data, uint32_t 
     return *data && *bytes;
 }
 
+static bool get_rows(struct wire_reader *reader, const uint8_t **rows, uint32_t *bytes)
+{
+    *rows = wire_get_blob(reader, ROWS_LIMIT, bytes);
+    return *rows;
+}
+
 static bool get_item(struct wire_reader *reader, int first, int last, struct report *report)
 {
     switch (report->kind) {
@@ -189,11 +205,12 @@ bool report_get(struct wire_reader *reader, int first, int last, struct report *
     report->partial = kind & REPORT_PARTIAL;
     report->rootless = kind & REPORT_ROOTLESS;
     report->apart = kind & REPORT_APART;
-    report->data = NULL;
-    if (!get_item(reader, first, last, report))
+    report->data = report->rows = NULL;
+    bool is_request = report->kind == REPORT_AGREED || report->kind == REPORT_COMMON;
+    if (!get_item(reader, first, last, report) || (kind & (REPORT_EAGER | REPORT_ROWS) && !is_request))
         return false;
-    bool may_have_data = report->kind == REPORT_AGREED || report->kind == REPORT_COMMON;
-    return !(kind & REPORT_EAGER) || (may_have_data && get_data(reader, &report->data, &report->data_bytes));
+    return (!(kind & REPORT_EAGER) || get_data(reader, &report->data, &report->data_bytes)) &&
+           (!(kind & REPORT_ROWS) || get_rows(reader, &report->rows, &report->rows_bytes));
 }
 
 void stall_put(struct wire_writer *writer, const struct entry *entry, const struct stall_report *stall)
@@ -277,6 +294,13 @@ void decision_put_result(struct wire_writer *writer, const struct entry *entry, 
     put_data(writer, entry, data);
 }
 
+void decision_put_rows(struct wire_writer *writer, uint64_t id, const struct wire_writer *rows)
+{
+    wire_put_u8(writer, DECISION_ROWS);
+    wire_put_u64(writer, id);
+    put_rows(writer, rows);
+}
+
 static bool get_ids(struct wire_reader *reader, int count, struct decision *decision)
 {
     const uint8_t *ids = wire_get_raw(reader, (size_t)count * sizeof(uint64_t));
@@ -317,6 +341,9 @@ bool decision_get(struct wire_reader *reader, struct decision *decision)
         return get_set(reader, &decision->set);
     case DECISION_CLOSE:
         return get_rank(reader, 0, INT32_MAX, &decision->rank);
+    case DECISION_ROWS:
+        decision->id = wire_get_u64(reader);
+        return get_rows(reader, &decision->rows, &decision->rows_bytes);
     case DECISION_RESULT:
         return get_ids(reader, 1, decision) && get_data(reader, &decision->data, &decision->data_bytes);
     }

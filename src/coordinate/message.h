@@ -16,6 +16,7 @@
 #define MESSAGE_LIMIT      (16u << 20)
 #define BATCH_LIMIT        65536 /* members of one batch */
 #define EAGER_LIMIT        65536 /* bytes of the data of one request in a report or decision */
+#define ROWS_LIMIT         65536 /* bytes of the numbers of rows in a report or decision */
 
 /* The first byte. */
 enum message_kind {
@@ -39,7 +40,8 @@ enum message_kind {
 #define REPORT_ROOTLESS 0x40 /* the root of the broadcast is one of them */
 #define REPORT_APART    0x20 /* some rank requires that it is alone in its batch */
 #define REPORT_EAGER    0x10 /* the subtree's reduced data follow the item (u32 length, bytes) */
-#define REPORT_FLAGS    (REPORT_PARTIAL | REPORT_ROOTLESS | REPORT_APART | REPORT_EAGER)
+#define REPORT_ROWS     0x08 /* numbers of rows follow the item and its data (u32 length, runs.h) */
+#define REPORT_FLAGS    (REPORT_PARTIAL | REPORT_ROOTLESS | REPORT_APART | REPORT_EAGER | REPORT_ROWS)
 
 enum report_kind {
     REPORT_AGREED = 1, /* id (u64): all ranks have submitted the agreed form */
@@ -65,14 +67,18 @@ struct report {
     uint64_t unnamed[UNNAMED_KINDS];
     const uint8_t *data; /* NULL: no data */
     uint32_t data_bytes;
+    const uint8_t *rows; /* numbers of rows by place, none if unknown; NULL: those that the id has */
+    uint32_t rows_bytes;
     bool others;
     int count; /* of variants; 1 in a common report */
     struct report_variant variants[VARIANT_LIMIT];
 };
 
-/* `data` has the bytes of the common form; NULL: no data. */
-void report_put_agreed(struct wire_writer *writer, const struct entry *entry, const uint8_t *data);
-void report_put_common(struct wire_writer *writer, const struct entry *entry, const uint8_t *data);
+/* `data` has the bytes of the common form; NULL: no data. `rows`: see rows_find. */
+void report_put_agreed(struct wire_writer *writer, const struct entry *entry, const uint8_t *data,
+                       const struct wire_writer *rows);
+void report_put_common(struct wire_writer *writer, const struct entry *entry, const uint8_t *data,
+                       const struct wire_writer *rows);
 void report_put_variants(struct wire_writer *writer, const struct entry *entry);
 void report_put_joined(struct wire_writer *writer, int rank, const uint64_t *unnamed);
 void report_put_turn(struct wire_writer *writer, int set);
@@ -94,7 +100,8 @@ enum decision_kind {
     DECISION_JOINED, /* rank (u32) that joined last, UNNAMED_KINDS counters (u64): all ranks have joined */
     DECISION_CLOSE,  /* rank (u32) that leaves: no more requests run */
     DECISION_RESULT, /* id (u64), data reduced over all ranks (u32 length, bytes): it has run */
-    DECISION_TURN    /* process set (u32) that has a turn now */
+    DECISION_TURN,   /* process set (u32) that has a turn now */
+    DECISION_ROWS    /* id (u64), numbers of rows (u32 length, runs.h): those of its batches from now on */
 };
 
 struct decision {
@@ -108,6 +115,8 @@ struct decision {
     struct wire_reader ids;
     const uint8_t *data;
     uint32_t data_bytes;
+    const uint8_t *rows; /* numbers of rows by place; none: unknown */
+    uint32_t rows_bytes;
     int rank;
     int set;
     uint64_t unnamed[UNNAMED_KINDS];
@@ -124,6 +133,7 @@ void decision_put_joined(struct wire_writer *writer, int last, const uint64_t *u
 void decision_put_turn(struct wire_writer *writer, int set);
 void decision_put_close(struct wire_writer *writer, int rank);
 void decision_put_result(struct wire_writer *writer, const struct entry *entry, const uint8_t *data);
+void decision_put_rows(struct wire_writer *writer, uint64_t id, const struct wire_writer *rows);
 bool decision_get(struct wire_reader *reader, struct decision *decision);
 
 #endif

@@ -301,6 +301,7 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
                                           .grouped = head.grouped,
                                           .prescaled = head.prescale != 1,
                                           .fusion_key = signature->bytes,
+                                          .tensors = head.count,
                                           .priority = head.priority,
                                           .root = head.root};
     struct wire_reader ranks;

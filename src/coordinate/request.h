@@ -32,7 +32,8 @@ struct signature_summary {
     int device_type; /* hvd_device_type */
     bool may_fuse, grouped, prescaled;
     const uint8_t *fusion_key; /* the first FUSION_KEY_LENGTH bytes, which must be equal in a batch */
-    uint64_t bytes;            /* payload of one rank; 0 if it may differ by rank */
+    int tensors;
+    uint64_t bytes; /* payload of one rank; 0 if it may differ by rank */
     int32_t priority;
     int32_t root; /* of a broadcast; the process set of a removal; otherwise 0 */
 };

@@ -100,6 +100,7 @@ struct coordinator {
     uint32_t eager_bytes;                   /* bytes of this rank's requests whose data are in a report */
     uint8_t *eager_sum;                     /* room for eager_threshold bytes */
     struct wire_writer out;                 /* the message that is being written */
+    struct wire_writer rows;                /* the list of numbers that is being written */
     struct root root;
 };
 

@@ -91,6 +91,11 @@ size_t round_parts_bytes(const struct table *table, const struct round *round)
     return (size_t)(table->reporters - 1) * round->part_bytes;
 }
 
+size_t round_rows_bytes(const struct table *table)
+{
+    return (size_t)(table->reporters - 1) * sizeof(struct runs *);
+}
+
 struct entry *table_entry(struct table *table, const char *name, uint32_t length)
 {
     struct entry *entry = map_get(&table->names, name, length);
@@ -141,6 +146,10 @@ void table_close_round(struct table *table, struct entry *entry)
         variants_release(entry->round->variants);
     free(entry->round->variants);
     pool_free(&table->pool, entry->round->parts, round_parts_bytes(table, entry->round));
+    for (int child = 0; entry->round->rows && child < table->reporters - 1; child++)
+        runs_release(entry->round->rows[child]);
+    pool_free(&table->pool, entry->round->rows, round_rows_bytes(table));
+    runs_release(entry->round->agreed_rows);
     pool_free(&table->pool, entry->round, round_bytes(table));
     entry->round = NULL;
     table->open--;
@@ -219,6 +228,7 @@ static void agreement_free(struct table *table, struct agreement *agreement)
     struct entry *entry = agreement->entry;
     map_remove(&table->ids, &agreement->id, sizeof agreement->id);
     form_release(agreement->form);
+    runs_release(agreement->rows);
     pool_free(&table->pool, agreement, sizeof *agreement);
     entry->agreements--;
     table_tidy(table, entry);
@@ -251,6 +261,7 @@ void table_free(struct table *table)
     struct agreement *agreement;
     while ((agreement = map_next(&table->ids, &cursor))) {
         form_release(agreement->form);
+        runs_release(agreement->rows);
         pool_free(&table->pool, agreement, sizeof *agreement);
     }
     cursor = 0;

@@ -10,6 +10,7 @@
 #include "base/pool.h"
 #include "coordinate/coordinator.h"
 #include "coordinate/request.h"
+#include "coordinate/runs.h"
 #include "coordinate/tree.h"
 
 /* ---- forms: interned signatures, reference-counted ----------------------------------------------------- */
@@ -45,6 +46,7 @@ struct agreement {
     uint64_t evicted; /* number of the decision that ended it; 0: it is valid */
     struct entry *entry;
     struct form *form;
+    struct runs *rows; /* numbers of rows of all ranks in the last batch; NULL: unknown, or not counted */
     struct agreement *previous, *next; /* in `recent` or `retired` */
 };
 
@@ -90,11 +92,12 @@ struct round {
     struct entry *next;   /* in the list of complete rounds, later of ready ones, then of a batch */
     int missing;          /* number of reporters that are missing */
     enum round_phase phase;
-    bool own;      /* this rank has submitted it */
-    bool partial;  /* some rank is excluded because it has joined */
-    bool rootless; /* the root of this broadcast is one of them */
-    bool apart;    /* some rank requires that it is alone in its batch */
-    bool bare;     /* the data of some reporter were not in its report */
+    bool own;          /* this rank has submitted it */
+    bool partial;      /* some rank is excluded because it has joined */
+    bool rootless;     /* the root of this broadcast is one of them */
+    bool apart;        /* some rank requires that it is alone in its batch */
+    bool bare;         /* the data of some reporter were not in its report */
+    bool rows_unknown; /* the numbers of rows of some reporter were not in its report */
     union {
         struct {            /* while it counts: used by stall.c */
             int64_t since;  /* when it was first seen waiting; 0: not yet */
@@ -115,6 +118,8 @@ struct round {
     uint64_t number;             /* in the order in which rounds were first reported */
     uint8_t *parts;              /* part_bytes for each child: the data of its report */
     size_t part_bytes;           /* bytes of the common form; 0: no parts */
+    struct runs *agreed_rows;    /* the numbers of rows that reports without any refer to; NULL: none does */
+    struct runs **rows;          /* by child: the numbers in its report, or NULL; NULL: no report has any */
     uint64_t reported[];         /* a bit per child */
 };
 
@@ -147,6 +152,7 @@ struct entry *table_entry(struct table *table, const char *name, uint32_t length
 bool table_open_round(struct table *table, struct entry *entry);
 void table_close_round(struct table *table, struct entry *entry); /* fine if there is none */
 size_t round_parts_bytes(const struct table *table, const struct round *round);
+size_t round_rows_bytes(const struct table *table);
 /* Frees an entry without a round or agreement. */
 void table_tidy(struct table *table, struct entry *entry);
 

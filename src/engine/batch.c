@@ -30,11 +30,12 @@ static uint64_t row_bytes_of(const hvd_tensor *tensor)
 
 /* How long the lists of a batch may become. */
 struct lengths {
-    size_t handles, tensors, rows, row_bytes, inputs, outputs, blocks, events;
+    size_t handles, tensors, own_rows, row_bytes, rows, inputs, outputs, blocks, events;
 };
 
-static struct lengths measure_lists(struct hvd_handle *const *handles, int count, int size)
+static struct lengths measure_lists(struct hvd_handle *const *handles, const struct batch *batch, int size)
 {
+    int count = batch->count;
     const struct operation *operation = &operation_table[handles[0]->request.operation];
     struct lengths lengths = {.handles = (size_t)count};
     bool apart = operation->results > 0;
@@ -48,8 +49,9 @@ static struct lengths measure_lists(struct hvd_handle *const *handles, int count
     lengths.inputs = lengths.tensors;
     lengths.outputs = apart ? lengths.tensors : 0;
     if (operation->result == RESULT_joined || operation->result == RESULT_exchanged) {
-        lengths.rows = operation->result == RESULT_exchanged ? (size_t)size : lengths.tensors;
+        lengths.own_rows = operation->result == RESULT_exchanged ? (size_t)size : lengths.tensors;
         lengths.row_bytes = lengths.tensors;
+        lengths.rows = batch->members[0].rows ? (size_t)size * lengths.tensors : 0;
     }
     if (operation->result == RESULT_part) {
         lengths.inputs = lengths.tensors * (size_t)size;
@@ -60,13 +62,15 @@ static struct lengths measure_lists(struct hvd_handle *const *handles, int count
     return lengths;
 }
 
-static struct running_batch *layout_create(struct hvd_handle *const *handles, int count, int size)
+static struct running_batch *layout_create(struct hvd_handle *const *handles, const struct batch *batch,
+                                           int size)
 {
-    struct lengths lengths = measure_lists(handles, count, size);
+    int count = batch->count;
+    struct lengths lengths = measure_lists(handles, batch, size);
     size_t bytes = sizeof(struct running_batch) + lengths.handles * sizeof(struct hvd_handle *) +
                    (lengths.inputs + lengths.outputs) * (sizeof(struct span) + sizeof(size_t)) +
-                   (lengths.rows + lengths.row_bytes) * sizeof(uint64_t) + lengths.blocks * sizeof(size_t) +
-                   lengths.events * sizeof(struct memory_event *);
+                   (lengths.own_rows + lengths.row_bytes + lengths.rows) * sizeof(uint64_t) +
+                   lengths.blocks * sizeof(size_t) + lengths.events * sizeof(struct memory_event *);
     struct running_batch *running = pages_alloc(bytes);
     if (!running)
         return NULL;
@@ -78,8 +82,9 @@ static struct running_batch *layout_create(struct hvd_handle *const *handles, in
     running->collective.input.starts = (size_t *)(running->collective.output.spans + lengths.outputs);
     running->collective.output.starts = running->collective.input.starts + lengths.inputs;
     running->own_rows = (uint64_t *)(running->collective.output.starts + lengths.outputs);
-    running->row_bytes = running->own_rows + lengths.rows;
-    running->blocks = (size_t *)(running->row_bytes + lengths.row_bytes);
+    running->row_bytes = running->own_rows + lengths.own_rows;
+    running->rows = running->row_bytes + lengths.row_bytes;
+    running->blocks = (size_t *)(running->rows + lengths.rows);
     running->events = (struct memory_event **)(running->blocks + lengths.blocks);
     memcpy(running->handles, handles, (size_t)count * sizeof *handles);
     return running;
@@ -271,11 +276,83 @@ static hvd_code add_result_and_splits(struct collective *collective, const uint6
     return HVD_OK;
 }
 
+/* ---- numbers of rows ------------------------------------------------------------------------------- */
+
+/* The numbers are other ranks', so they may be too large. */
+static hvd_code check_rows(const struct collective *collective, const uint64_t *rows, hvd_status *status)
+{
+    uint64_t bytes, all = 0;
+    for (int rank = 0; rank < collective->size; rank++) {
+        for (int tensor = 0; tensor < collective->tensors; tensor++) {
+            uint64_t count = rows[(size_t)rank * (size_t)collective->tensors + (size_t)tensor];
+            if (__builtin_mul_overflow(count, collective->row_bytes[tensor], &bytes) ||
+                __builtin_add_overflow(all, bytes, &all))
+                return status_set(status, HVD_OUT_OF_MEMORY,
+                                  "%s's result has more bytes than memory can have; rank %d sends %llu rows",
+                                  operation_name(collective->operation), rank, (unsigned long long)count);
+        }
+    }
+    return HVD_OK;
+}
+
+/* Sets the output once the rows of all ranks are known. */
 static hvd_code layout_gathered(struct collective *collective, const uint64_t *rows, hvd_status *status)
 {
+    TRY(check_rows(collective, rows, status));
     return operation_table[collective->operation].result == RESULT_exchanged
                ? add_result_and_splits(collective, rows, status)
                : add_results_of_all(collective, rows, status);
+}
+
+/* The decision has what each rank sends to each: reads what this rank receives. */
+static void read_exchanged(struct collective *collective, const struct runs *list, uint64_t *rows)
+{
+    uint64_t rank = (uint64_t)collective->rank, size = (uint64_t)collective->size;
+    struct runs_reader reader = runs_reader_of(list->bytes, list->length), first = reader;
+    runs_get(&first);
+    collective->rows_even = first.left == size * size - 1;
+    for (int place = 0; place < collective->size; place++) {
+        runs_skip(&reader, rank);
+        rows[collective->topology->rank_at[place]] = runs_get(&reader);
+        runs_skip(&reader, size - rank - 1);
+    }
+}
+
+/* The decision has the rows of all tensors of the request, this collective those of its part. */
+static void read_joined(const struct running_batch *running, const struct runs *list, uint64_t *rows)
+{
+    const struct collective *collective = &running->collective;
+    const struct hvd_handle *handle = running->handles[0];
+    struct runs_reader reader = runs_reader_of(list->bytes, list->length);
+    for (int place = 0; place < collective->size; place++) {
+        uint64_t *row = rows + (size_t)collective->topology->rank_at[place] * (size_t)collective->tensors;
+        for (int i = 0; i < handle->request.count; i++) {
+            uint64_t number = runs_get(&reader);
+            if (includes(running, handle, i))
+                *row++ = number;
+        }
+    }
+}
+
+/* Reads the rows of all ranks, which the decision has by place, in the order of coll/collective.h. Those of
+ * this rank must be its own, since its memory has no others. */
+static hvd_code read_rows(struct running_batch *running, const struct runs *list, hvd_status *status)
+{
+    struct collective *collective = &running->collective;
+    bool exchanged = operation_table[collective->operation].result == RESULT_exchanged;
+    size_t rank = (size_t)collective->rank, tensors = (size_t)collective->tensors;
+    if (exchanged)
+        read_exchanged(collective, list, running->rows);
+    else
+        read_joined(running, list, running->rows);
+    const uint64_t *own = running->own_rows + (exchanged ? rank : 0);
+    if (memcmp(running->rows + rank * tensors, own, tensors * sizeof *own) != 0)
+        return status_set(status, HVD_REFUSED,
+                          "rank %d has other numbers of rows in %s than were decided; do the ranks run "
+                          "different versions?",
+                          running->comm->context->placement.rank, running->handles[0]->name);
+    collective->rows = running->rows;
+    return HVD_OK;
 }
 
 /* ---- reducescatter -------------------------------------------------------------------------------- */
@@ -358,7 +435,8 @@ static void fill_device(struct running_batch *running)
             running->events[collective->ready_count++] = running->handles[i]->ready[event];
 }
 
-static hvd_code layout_fill(struct running_batch *running, hvd_status *status)
+/* rows: of the ranks, by place; NULL: the back end exchanges them, if the operation has any. */
+static hvd_code layout_fill(struct running_batch *running, const struct runs *rows, hvd_status *status)
 {
     fill_device(running);
     if (operation_table[running->collective.operation].result == RESULT_part)
@@ -367,7 +445,10 @@ static hvd_code layout_fill(struct running_batch *running, hvd_status *status)
         fill_with_splits(running);
     else
         fill_plainly(running);
-    return HVD_OK;
+    if (!rows)
+        return HVD_OK;
+    TRY(read_rows(running, rows, status));
+    return layout_gathered(&running->collective, running->rows, status);
 }
 
 /* ---- eager data -------------------------------------------------------------------------------------- */
@@ -652,7 +733,7 @@ static void refuse_batch(struct comm *comm, const struct batch *batch, struct hv
 static struct running_batch *lay_out(struct comm *comm, struct hvd_handle *const *handles,
                                      const struct batch *batch, hvd_dtype dtype, hvd_status *status)
 {
-    struct running_batch *running = layout_create(handles, batch->count, comm->size);
+    struct running_batch *running = layout_create(handles, batch, comm->size);
     if (!running) {
         context_no_memory(comm->context, status);
         return NULL;
@@ -704,7 +785,7 @@ static hvd_code lay_out_part(struct comm *comm, struct hvd_handle *const *handle
         running->follows = laid_out->head != NULL;
         handles[0]->collectives_left += running->follows;
         collective_queue_push(laid_out, &running->collective);
-        code = layout_fill(running, status);
+        code = layout_fill(running, batch->members[0].rows, status);
     }
     return code;
 }

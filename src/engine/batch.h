@@ -27,6 +27,7 @@ struct running_batch {
     bool follows;  /* not the first collective of its decision */
     struct hvd_handle **handles;
     uint64_t *own_rows, *row_bytes; /* allgather, alltoall */
+    uint64_t *rows;                 /* of all ranks, if the decision has them */
     size_t *blocks;                 /* reducescatter */
     void *room;                     /* reducescatter: intermediate results of other ranks' blocks */
     struct memory_event **events;   /* of the handles, on devices other than the host */

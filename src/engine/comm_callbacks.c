@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/types.h"
 #include "coordinate/name.h"
 #include "engine/batch.h"
 #include "engine/context.h"
@@ -112,6 +113,14 @@ static void note_stall(void *owner, const char *title, int64_t waited, const str
               (double)waited / CLOCK_SECOND);
 }
 
+static uint64_t own_rows(void *owner, const struct pending *request, int index)
+{
+    (void)owner;
+    const hvd_request *what = &((const struct hvd_handle *)request->owner)->request;
+    return (uint64_t)(operation_takes(what->operation, ARGUMENT_splits) ? what->splits[index]
+                                                                        : what->inputs[index].shape[0]);
+}
+
 static void write_silence(void *owner, const struct silence *silence, hvd_status *cause)
 {
     explain_silence(owner, silence, cause);
@@ -125,7 +134,8 @@ static void end_join(void *owner, struct pending *request, int last_rank)
     handle_finish(handle, &(hvd_status){.code = HVD_OK});
 }
 
-static struct choice choose(void *owner, const struct signature_summary *what, uint64_t bytes)
+static struct choice choose(void *owner, const struct signature_summary *what, uint64_t bytes,
+                            bool rows_unknown)
 {
     struct comm *comm = owner;
     /* The first batch of this flush: the timeline marks the cycle. */
@@ -137,6 +147,7 @@ static struct choice choose(void *owner, const struct signature_summary *what, u
                                   .types = what->types,
                                   .device_type = what->device_type,
                                   .bytes = bytes,
+                                  .rows_unknown = rows_unknown,
                                   .latency_threshold = comm->latency_threshold,
                                   .piece_bytes = comm->ring_piece_bytes};
     return backends_choose(&comm->backends, &query);
@@ -217,6 +228,7 @@ struct coordinator_output comm_output(struct comm *comm)
         .send = send_message,
         .flood = flood_message,
         .contribute = eager_contribute,
+        .rows = own_rows,
         .combine = eager_combine,
         .run = run_batch,
         .finish = finish_request,

@@ -1,8 +1,8 @@
 /* fuzz_coordinator.c - any bytes as messages to a coordinator that is the root, an inner node, or a leaf.
  *
  * First byte: which of them. Then commands: 0-2: a message from the parent or a child (u16 length, bytes);
- * others: submit, flush, finish a batch, leave, lose a neighbour. Nothing may crash, and every request must
- * end once the coordinator fails. */
+ * others: submit, flush, finish a batch, leave, lose a neighbour. The last two requests have rows. Nothing
+ * may crash, and every request must end once the coordinator fails. */
 #include "base/status.h"
 #include "base/wire.h"
 #include "coordinate/coordinator.h"
@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REQUESTS 4
+#define REQUESTS 6
+#define RANKS    7
 
 struct subject {
     struct coordinator *coordinator;
@@ -60,6 +61,12 @@ static void on_contribute(void *owner, const struct pending *request, uint8_t *d
     memset(data, 1, request->eager_bytes);
 }
 
+static uint64_t on_rows(void *owner, const struct pending *request, int index)
+{
+    (void)owner, (void)request;
+    return (uint64_t)index + 1;
+}
+
 static void on_combine(void *owner, const struct signature_summary *what, uint8_t *sum, const uint8_t *other)
 {
     (void)owner;
@@ -78,6 +85,10 @@ static void on_run(void *owner, const struct batch *batch)
     }
     for (int i = 0; i < batch->count; i++)
         take(subject, batch->requests[i]);
+    const struct runs *rows = batch->members[0].rows;
+    bool exchanges = batch->requests[0] == &subject->requests[REQUESTS - 1];
+    if (rows && !runs_check(rows->bytes, rows->length, exchanges ? RANKS * RANKS : 2 * RANKS))
+        abort();
     if (subject->running_count < 64)
         subject->running[subject->running_count++] = batch->sequence;
 }
@@ -89,10 +100,11 @@ static void on_finish(void *owner, struct pending *request, const hvd_status *st
         abort();
 }
 
-static struct choice on_choose(void *owner, const struct signature_summary *what, uint64_t size)
+static struct choice on_choose(void *owner, const struct signature_summary *what, uint64_t size,
+                               bool rows_unknown)
 {
     (void)owner;
-    return (struct choice){.algorithm = (uint8_t)(what->operation + size)};
+    return (struct choice){.algorithm = (uint8_t)(what->operation + size + rows_unknown)};
 }
 
 static void on_closed(void *owner)
@@ -107,8 +119,8 @@ static void on_joined(void *owner, struct pending *request, int last_rank)
 
 static void open_subject(struct subject *subject, int rank)
 {
-    static const int hosts[] = {0, 0, 1, 1, 1, 2, 3};
-    static const char *const names[REQUESTS] = {"a", "b", "allreduce.c", "d"};
+    static const int hosts[RANKS] = {0, 0, 1, 1, 1, 2, 3};
+    static const char *const names[REQUESTS] = {"a", "b", "allreduce.c", "d", "e", "f"};
     struct coordinator_config config = {.fusion_threshold = 64,
                                         .cache_capacity = 2,
                                         .eager_threshold = 24,
@@ -118,19 +130,26 @@ static void open_subject(struct subject *subject, int rank)
                                                    .silent = on_silent,
                                                    .contribute = on_contribute,
                                                    .combine = on_combine,
+                                                   .rows = on_rows,
                                                    .run = on_run,
                                                    .finish = on_finish,
                                                    .joined = on_joined,
                                                    .choose = on_choose,
                                                    .closed = on_closed}};
-    if (topology_init(&subject->topology, hosts, 7, NULL) ||
+    if (topology_init(&subject->topology, hosts, RANKS, NULL) ||
         tree_node_init(&config.tree, &subject->topology, rank, 2, NULL) ||
         coordinator_create(&config, &subject->coordinator, NULL))
         abort();
     for (int i = 0; i < REQUESTS; i++) {
         int64_t shape[] = {i + 1};
-        hvd_tensor tensor = {shape, shape, 1, HVD_FLOAT32, HVD_CPU, 0};
-        hvd_request request = {.struct_size = sizeof request, .count = 1, .inputs = &tensor};
+        hvd_tensor tensor = {shape, shape, 1, HVD_FLOAT32, HVD_CPU, 0}, tensors[] = {tensor, tensor};
+        hvd_request request = {.struct_size = sizeof request, .count = 1, .inputs = tensors};
+        if (i == REQUESTS - 2) {
+            request.operation = HVD_ALLGATHER;
+            request.count = 2;
+        } else if (i == REQUESTS - 1) {
+            request.operation = HVD_ALLTOALL;
+        }
         subject->requests[i].name = names[i];
         uint32_t length;
         if (signature_measure(&request, &length, NULL))
@@ -166,7 +185,7 @@ static void command(struct subject *subject, uint8_t verb, struct wire_reader *r
             memcpy(message, at, length);
         coordinator_receive(subject->coordinator, neighbours[verb], message, length);
         free(message);
-    } else if (verb < 3 + REQUESTS) {
+    } else if (verb < 7) {
         submit(subject, verb - 3);
     } else if (verb == 7) {
         coordinator_flush(subject->coordinator, 1);
@@ -176,6 +195,8 @@ static void command(struct subject *subject, uint8_t verb, struct wire_reader *r
         coordinator_leave(subject->coordinator);
     } else if (verb == 10) {
         coordinator_abort(subject->coordinator, neighbours[wire_get_u8(reader) % 3], &cause);
+    } else if (verb > 10) {
+        submit(subject, verb - 7);
     }
 }
 
@@ -186,7 +207,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     struct wire_reader reader = wire_reader_of(bytes, length);
     open_subject(&subject, ranks[wire_get_u8(&reader) % 4]);
     while (!reader.failed && reader.position < reader.length)
-        command(&subject, wire_get_u8(&reader) % 11, &reader);
+        command(&subject, wire_get_u8(&reader) % 13, &reader);
     hvd_status cause = {.code = HVD_SYSTEM, .text = "the end"};
     coordinator_abort(subject.coordinator, -1, &cause);
     int left = 0;

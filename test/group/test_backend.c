@@ -24,6 +24,7 @@ static struct {
     int absent_rank;   /* has no such library */
     int unopened_rank; /* its open fails, of process sets other than 0 */
     bool hangs;        /* on the other ranks, the second collective */
+    bool gathers;      /* the row also runs allgathers, if it need not exchange the numbers of rows */
     int delay;         /* us that each takes at least */
 } wanted;
 
@@ -39,7 +40,7 @@ static pthread_cond_t device_is_free = PTHREAD_COND_INITIALIZER;
 static void want_nothing(void)
 {
     wanted.failing_rank = wanted.refusing_rank = wanted.absent_rank = wanted.unopened_rank = -1;
-    wanted.hangs = false;
+    wanted.hangs = wanted.gathers = false;
     wanted.delay = 0;
     progress_calls = run_count = 0;
     memset(devices, 0, sizeof devices);
@@ -146,6 +147,32 @@ static bool sum_up(struct library *library, struct collective *collective)
     return meet(library);
 }
 
+/* Puts the rows of each tensor where those of the lower ranks end. */
+static bool gather(struct library *library, struct collective *collective)
+{
+    char *all = (char *)library->board->sums, *block = all;
+    size_t taken = 0, length = collective->output.length;
+    CHECK(collective->rows && length <= sizeof library->board->sums, "%zu bytes to gather", length);
+    for (int tensor = 0; tensor < collective->tensors; tensor++) {
+        for (int rank = 0; rank < collective->size; rank++) {
+            size_t bytes =
+                collective->rows[rank * collective->tensors + tensor] * collective->row_bytes[tensor];
+            if (rank == collective->rank && bytes)
+                memcpy(block, floats_at(&collective->input, taken), bytes);
+            taken += rank == collective->rank ? bytes : 0;
+            block += bytes;
+        }
+    }
+    CHECK((size_t)(block - all) == length && taken == collective->input.length, "%zu bytes, not %zu",
+          (size_t)(block - all), length);
+    if (!meet(library))
+        return false;
+    for (int i = 0; i < collective->output.count; i++)
+        memcpy(collective->output.spans[i].data, all + collective->output.starts[i],
+               collective->output.spans[i].length);
+    return meet(library);
+}
+
 static void wait_for_stop(struct library *library)
 {
     while (!library->stops)
@@ -168,7 +195,8 @@ static bool run(struct library *library, struct collective *collective, int numb
     }
     if (number == 2 && wanted.hangs)
         wait_for_stop(library);
-    return !library->stops && sum_up(library, collective);
+    return !library->stops && (collective->operation == HVD_ALLGATHER ? gather(library, collective)
+                                                                      : sum_up(library, collective));
 }
 
 /* Under the lock. False: this rank stops. */
@@ -291,6 +319,8 @@ static bool supports(const void *state, const struct backend_query *query, struc
 {
     CHECK(state && query->device_type == HVD_CPU, "a query without a process set or a device");
     choice->algorithm = 200; /* its own */
+    if (query->operation == HVD_ALLGATHER)
+        return wanted.gathers && !query->rows_unknown;
     return query->operation == HVD_ALLREDUCE && query->reduction == HVD_SUM &&
            query->types == 1U << HVD_FLOAT32 && query->bytes >= LEAST;
 }
@@ -545,6 +575,40 @@ static void one_memory(struct member *member)
     }
 }
 
+/* Rows come with the decision, other ones in every second round, unless their list is long: then the row
+ * does not get the operation. */
+static void gathers(struct member *member)
+{
+    enum { TENSORS = 2500 };
+    static int64_t shapes[8][TENSORS];
+    float data[64];
+    hvd_tensor inputs[TENSORS], outputs[TENSORS];
+    fill(data, 64, member->rank);
+    for (int round = 0; round < 12; round++) {
+        int count = round % 3 == 2 ? TENSORS : 2, runs = run_count;
+        for (int t = 0; t < count; t++) {
+            shapes[member->rank][t] = (member->rank + t * (round / 6 + 1)) % 3;
+            inputs[t] = tensor_of(data, HVD_FLOAT32, &shapes[member->rank][t], 1);
+        }
+        hvd_request request = request_of(HVD_ALLGATHER, count > 2 ? "many" : "two", inputs);
+        request.count = count;
+        CHECK_OK(hvd_run(member->context, &request, outputs, &check_status));
+        for (int t = 0; t < count; t++) {
+            const float *got = outputs[t].data;
+            int rows = 0;
+            for (int rank = 0; rank < member->size; rank++)
+                for (int i = 0; i < (rank + t * (round / 6 + 1)) % 3; i++)
+                    CHECK(got[rows++] == (float)rank, "round %d: tensor %d is wrong", round, t);
+            CHECK(outputs[t].shape[0] == rows, "round %d: tensor %d has %d rows, not %d", round, t,
+                  (int)outputs[t].shape[0], rows);
+            hvd_free(outputs[t].data);
+        }
+        CHECK((run_count > runs) == (count == 2 || member->size == 1), "round %d: %d runs", round,
+              run_count - runs);
+        check_allreduce_works(member, "behind");
+    }
+}
+
 /* Each set of neighbours opens its own; where they overlap both are under way at once. */
 static void process_sets(struct member *member)
 {
@@ -725,6 +789,15 @@ TEST(every_process_set_has_its_own)
     want_nothing();
     group_run_sizes(&(struct group_options){.configure = with_later}, 3, 3, process_sets);
     assert_int_equal(run_count, 2 * 10 * 4);
+    assert_int_equal(open_count, 0);
+}
+
+TEST(rows_come_with_the_decision)
+{
+    want_nothing();
+    wanted.gathers = true;
+    group_run_sizes(&(struct group_options){.configure = with_later}, 1, 4, gathers);
+    group_run_sizes(&(struct group_options){.configure = with_blocking}, 2, 3, gathers);
     assert_int_equal(open_count, 0);
 }
 

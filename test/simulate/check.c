@@ -147,6 +147,56 @@ static void resolve(struct virtual_rank *member, struct decided *decided, int in
                   code / set->program.rounds, code % set->program.rounds, (int)outcome);
 }
 
+static uint64_t hash_rows(const struct batch *batch)
+{
+    const struct runs *rows = batch->members[0].rows;
+    return rows ? hash(rows->bytes, rows->length) : 0;
+}
+
+static bool are_rows_unknown(const struct batch *batch)
+{
+    struct signature_summary summary;
+    signature_summarize(batch->members[0].signature, &summary);
+    return (summary.operation == HVD_ALLGATHER || summary.operation == HVD_ALLTOALL) &&
+           !batch->members[0].rows;
+}
+
+/* The rows of all ranks are those that they have requested, and none of those that have joined. They may be
+ * unknown only if the list is long. */
+static void check_rows(struct virtual_rank *member, const struct slot *slot, const struct runs *rows)
+{
+    const struct set *set = member->set;
+    const struct program *program = &set->program;
+    int code = code_of(slot), epoch = epoch_of(set, code);
+    int numbers = program_row_numbers(program, slot->name, slot->round);
+    set->world->tally->rows_known += numbers && rows;
+    set->world->tally->rows_unknown += numbers && !rows;
+    if (numbers && !rows && numbers * set->size * program_row_bytes(&program->plans[code]) <= 4096)
+        violation(set->world, "rank %d does not get the rows of \"%s\"", member->rank, slot->text);
+    if (!rows)
+        return;
+    if (!runs_check(rows->bytes, rows->length, (uint64_t)numbers * (uint64_t)set->size)) {
+        violation(set->world, "rank %d gets other numbers of rows of \"%s\" than %d for each of %d ranks",
+                  member->rank, slot->text, numbers, set->size);
+        return;
+    }
+    struct runs_reader reader = runs_reader_of(rows->bytes, rows->length);
+    for (int place = 0; place < set->size; place++) {
+        int m = set->topology.rank_at[place];
+        bool requests = program_requests(program, m, epoch, slot->round);
+        for (int i = 0; i < numbers; i++) {
+            uint64_t wanted = requests ? program_rows(program, slot->name, slot->round, m, i) : 0;
+            uint64_t number = runs_get(&reader);
+            if (number != wanted) {
+                violation(set->world, "rank %d gets %llu rows of member %d of \"%s\", which has %llu",
+                          member->rank, (unsigned long long)number, m, slot->text,
+                          (unsigned long long)wanted);
+                return;
+            }
+        }
+    }
+}
+
 static bool same_choice(struct choice a, struct choice b)
 {
     return a.backend == b.backend && a.algorithm == b.algorithm && a.piece_exponent == b.piece_exponent;
@@ -162,12 +212,15 @@ static void record(struct virtual_rank *member, const struct batch *batch)
     if (!batch->result && !same_choice(batch->choice, set->chosen))
         violation(set->world, "a batch runs by back end %d, algorithm %d, pieces of 2^%d, not as was chosen",
                   batch->choice.backend, batch->choice.algorithm, batch->choice.piece_exponent);
+    if (!batch->result && are_rows_unknown(batch) != set->rows_unknown)
+        violation(set->world, "the root chose as if rows were %s", set->rows_unknown ? "unknown" : "known");
     struct decided *decided = &set->decided[set->decided_count++];
     *decided = (struct decided){.sequence = batch->sequence,
                                 .time = set->world->now,
                                 .choice = batch->choice,
                                 .is_short = batch->is_short,
                                 .result = hash_result(batch),
+                                .rows = hash_rows(batch),
                                 .first = set->member_count,
                                 .count = batch->count};
     for (int i = 0; i < batch->count; i++) {
@@ -193,7 +246,7 @@ static void compare(struct virtual_rank *member, const struct batch *batch)
     struct decided *decided = &set->decided[member->batches];
     if (batch->sequence != decided->sequence || batch->count != decided->count ||
         !same_choice(batch->choice, decided->choice) || batch->is_short != decided->is_short ||
-        hash_result(batch) != decided->result) {
+        hash_result(batch) != decided->result || hash_rows(batch) != decided->rows) {
         violation(set->world, "rank %d: batch %d of set %d is decision %llu, not %llu", member->rank,
                   member->batches, set->id, (unsigned long long)batch->sequence,
                   (unsigned long long)decided->sequence);
@@ -206,9 +259,10 @@ static void compare(struct virtual_rank *member, const struct batch *batch)
             (slot && known >= 0 && code_of(slot) != known))
             violation(set->world, "rank %d: member %d of batch %d is \"%s\" of round %d", member->rank, i,
                       member->batches, slot ? slot->text : "?", slot ? slot->round : 0);
-        else if (slot && known < 0)
+        else if (slot && known < 0) {
             resolve(member, decided, i, code_of(slot));
-        else if (!slot && known >= 0)
+            check_rows(member, slot, batch->members[i].rows);
+        } else if (!slot && known >= 0)
             check_absent(member, known);
     }
 }

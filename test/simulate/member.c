@@ -279,6 +279,13 @@ static void on_contribute(void *owner, const struct pending *request, uint8_t *d
         memcpy(data + i * sizeof i, &(uint64_t){first + i}, sizeof i);
 }
 
+static uint64_t on_rows(void *owner, const struct pending *request, int index)
+{
+    const struct virtual_rank *member = owner;
+    const struct slot *slot = request->owner;
+    return program_rows(&member->set->program, slot->name, slot->round, member->number, index);
+}
+
 static void on_combine(void *owner, const struct signature_summary *what, uint8_t *sum, const uint8_t *other)
 {
     (void)owner;
@@ -401,7 +408,8 @@ static void on_silent(void *owner, const struct silence *silence, hvd_status *ca
 }
 
 /* Back end and pieces as a tuner would try them. */
-static struct choice on_choose(void *owner, const struct signature_summary *what, uint64_t bytes)
+static struct choice on_choose(void *owner, const struct signature_summary *what, uint64_t bytes,
+                               bool rows_unknown)
 {
     struct virtual_rank *member = owner;
     if (member->number != 0)
@@ -409,6 +417,7 @@ static struct choice on_choose(void *owner, const struct signature_summary *what
     struct choice choice = {.algorithm = (uint8_t)(bytes * 7 + what->operation + 1)};
     choice.backend = (uint8_t)random_below(&member->set->world->random, 256);
     choice.piece_exponent = (uint8_t)random_below(&member->set->world->random, 256);
+    member->set->rows_unknown = rows_unknown;
     return member->set->chosen = choice;
 }
 
@@ -431,6 +440,7 @@ struct coordinator_output member_output(struct virtual_rank *member)
                                        .flood = network_flood,
                                        .contribute = on_contribute,
                                        .combine = on_combine,
+                                       .rows = on_rows,
                                        .run = on_run,
                                        .finish = on_finish,
                                        .choose = on_choose,

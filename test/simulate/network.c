@@ -138,6 +138,7 @@ static void tally_reports(struct world *world, struct wire_reader *reader, const
         world->tally->common += report.kind == REPORT_COMMON;
         world->tally->variants += report.kind == REPORT_VARIANTS;
         world->tally->eager += report.data != NULL;
+        world->tally->row_reports += report.rows != NULL;
         world->tally->partly += report.partial;
         world->tally->join_reports += report.kind == REPORT_JOINED;
         if (report.kind == REPORT_JOINED && to->number == 0)
@@ -156,6 +157,8 @@ static void tally_decisions(struct world *world, struct wire_reader *reader)
     while (!wire_done(reader) && decision_get(reader, &decision)) {
         world->tally->assigned += decision.kind == DECISION_ASSIGN;
         world->tally->evicted += decision.kind == DECISION_EVICT;
+        world->tally->row_decisions += decision.kind == DECISION_ROWS && decision.rows_bytes;
+        world->tally->rows_forgotten += decision.kind == DECISION_ROWS && !decision.rows_bytes;
         world->tally->returns += decision.kind == DECISION_JOINED;
     }
 }

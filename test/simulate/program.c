@@ -119,6 +119,8 @@ static void draw_plans(struct program *p, uint64_t *random)
     int change_percent = random_chance(random, 50) ? 1 : (int)random_below(random, 20);
     int mismatch_percent = random_chance(random, 50) ? 0 : (int)random_below(random, 20);
     int apart_percent = random_chance(random, 50) ? 0 : (int)random_below(random, 20);
+    uint64_t rows = random_mix(p->seed + 3);
+    int rows_percent = random_chance(&rows, 50) ? 1 : (int)random_below(&rows, 100);
     for (int n = 0; n < p->names; n++) {
         for (int r = 0; r < p->rounds; r++) {
             struct plan *plan = plan_of(p, n, r);
@@ -126,6 +128,7 @@ static void draw_plans(struct program *p, uint64_t *random)
             plan->form = changes ? random_next(random) : plan[-1].form;
             plan->mismatch = random_chance(random, mismatch_percent) ? random_next(random) | 1 : 0;
             plan->apart = random_chance(random, apart_percent) ? random_next(random) | 1 : 0;
+            plan->rows = r == 0 || random_chance(&rows, rows_percent) ? random_next(&rows) : plan[-1].rows;
         }
     }
 }
@@ -269,6 +272,49 @@ static struct signature change_signature(const struct scenario *s, const struct 
     return encode(&request);
 }
 
+static bool is_pair(const struct program *p, int name, int round)
+{
+    hvd_operation operation = operation_of(p, name, round);
+    return (plan_of(p, name, round)->form >> 16 & 7) == 0 &&
+           (operation_reduces(operation) || operation == HVD_ALLGATHER);
+}
+
+int program_row_numbers(const struct program *p, int name, int round)
+{
+    switch (operation_of(p, name, round)) {
+    case HVD_ALLGATHER:
+        return 1 + is_pair(p, name, round);
+    case HVD_ALLTOALL:
+        return p->size;
+    default:
+        return 0;
+    }
+}
+
+/* As many rows everywhere, but for one rank; or every number is another one, small or large. */
+enum { ROWS_EQUAL, ROWS_EXCEPT_ONE, ROWS_SMALL, ROWS_LARGE };
+
+static int rows_style(const struct plan *plan)
+{
+    return (int)(plan->rows >> 60 & 3);
+}
+
+int program_row_bytes(const struct plan *plan)
+{
+    return rows_style(plan) == ROWS_LARGE ? 7 : 2;
+}
+
+uint64_t program_rows(const struct program *p, int name, int round, int rank, int index)
+{
+    const struct plan *plan = plan_of(p, name, round);
+    uint64_t number = random_mix(plan->rows + (uint64_t)rank * 1000003 + (uint64_t)index);
+    int style = rows_style(plan);
+    bool odd = style == ROWS_EXCEPT_ONE && (uint64_t)rank == plan->rows % (uint64_t)p->size;
+    if (style == ROWS_EQUAL || (style == ROWS_EXCEPT_ONE && !odd))
+        return style == ROWS_EQUAL ? plan->rows >> 8 & 3 : 2;
+    return style == ROWS_LARGE ? number >> 20 : number & 0xfff;
+}
+
 struct signature program_signature(const struct program *p, const struct scenario *s, int name, int round,
                                    int rank)
 {
@@ -286,11 +332,10 @@ struct signature program_signature(const struct program *p, const struct scenari
     hvd_tensor tensors[] = {{&data, shape, 2, types[plan->form >> 8 & 1], HVD_CPU, 0},
                             {&data, shape, 2, types[~plan->form >> 8 & 1], HVD_CPU, 0}};
     const double two = 2;
-    bool mixed = (plan->form >> 16 & 7) == 0 && operation_reduces(operation);
     hvd_request request = {
         .struct_size = sizeof request,
         .operation = operation,
-        .count = (row->shape != SHAPE_no_tensors) + mixed,
+        .count = (row->shape != SHAPE_no_tensors) + is_pair(p, name, round),
         .inputs = tensors,
         .reduction = plan->form >> 9 & 1 || !operation_does(operation, HVD_MAX) ? HVD_SUM : HVD_MAX,
         .root = (int32_t)root_of(p, plan),

@@ -22,6 +22,7 @@ struct plan {          /* of one name in one round */
     uint64_t form;     /* what shape and priority are made from */
     uint64_t mismatch; /* 0: all ranks request the same */
     uint64_t apart;    /* 0: it may share a batch on all ranks */
+    uint64_t rows;     /* what the numbers of rows are made from, together with the form */
     enum outcome outcome;
     int requesters;
     enum set_change change; /* of process set `set` */
@@ -105,5 +106,10 @@ void program_name(const struct program *program, int name, int round, char *text
 struct signature program_signature(const struct program *program, const struct scenario *scenario, int name,
                                    int round, int rank);
 struct signature join_signature(void);
+
+/* How many numbers of rows a rank's request has, for how many bytes they are good each, and one of them. */
+int program_row_numbers(const struct program *program, int name, int round);
+int program_row_bytes(const struct plan *plan);
+uint64_t program_rows(const struct program *program, int name, int round, int rank, int index);
 
 #endif

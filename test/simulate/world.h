@@ -74,6 +74,7 @@ struct decided {
     struct choice choice;
     bool is_short;
     uint64_t result;  /* hash of the result that the decision carried; 0: none */
+    uint64_t rows;    /* hash of the numbers of rows of its first request; 0: none */
     int first, count; /* in `codes` */
     int started;      /* members that run it */
     bool blocked;     /* those that run it do so for ever */
@@ -106,6 +107,7 @@ struct set {
     uint64_t fusion_threshold;   /* the root's now */
     struct choice chosen;        /* by the root for the last batch */
     int last_heard;              /* the rank whose join the root received last */
+    bool rows_unknown;           /* to the root when it chose */
     int *latest;                 /* [names] the last round that was requested */
     uint64_t *numbers;           /* [rounds] of the unnamed */
     struct decided *decided;

@@ -33,7 +33,7 @@ static struct message messages[MESSAGES];
 static int message_count;
 static size_t longest_message, sent_bytes;
 static struct pending *requests[REQUESTS];
-static bool submits_apart;
+static bool submits_apart, logs_rows;
 static int request_count;
 static int64_t now;
 static unsigned cut[RANKS]; /* by sender: a bit for each rank below 32 that nothing from it reaches */
@@ -104,6 +104,33 @@ static void on_combine(void *owner, const struct signature_summary *what, uint8_
     memcpy(sum, both, DATA);
 }
 
+static uint64_t on_rows(void *owner, const struct pending *request, int index)
+{
+    (void)owner;
+    return logs_rows ? ((const uint64_t *)request->owner)[index] : 0;
+}
+
+/* ":5,7", by place and number, or ":?". */
+static void write_rows(struct rank *rank, const struct batch *batch)
+{
+    struct signature_summary what;
+    const struct runs *rows = batch->members[0].rows;
+    assert_true(signature_summarize(batch->members[0].signature, &what));
+    int count = size * (what.operation == HVD_ALLTOALL ? size : what.tensors);
+    if (!operation_makes_results(what.operation) || operation_reduces(what.operation)) {
+        assert_null(rows);
+        return;
+    }
+    write_log(rank, rows ? ":" : ":?");
+    assert_true(!rows || runs_check(rows->bytes, rows->length, (uint64_t)count));
+    struct runs_reader reader = rows ? runs_reader_of(rows->bytes, rows->length) : (struct runs_reader){0};
+    for (int i = 0; rows && i < count; i++) {
+        size_t used = strlen(rank->log);
+        snprintf(rank->log + used, sizeof rank->log - used, "%s%llu", i ? "," : "",
+                 (unsigned long long)runs_get(&reader));
+    }
+}
+
 static void write_result(struct rank *rank, const struct batch *batch)
 {
     size_t used = strlen(rank->log);
@@ -126,6 +153,8 @@ static void on_run(void *owner, const struct batch *batch)
         write_log(rank, i ? "+" : "");
         write_log(rank, batch->requests[i] ? batch->requests[i]->name : "-");
     }
+    if (logs_rows)
+        write_rows(rank, batch);
     write_log(rank, " ");
     rank->batches[rank->running++] = batch->sequence;
 }
@@ -164,11 +193,13 @@ static void on_stalled(void *owner, const char *name, int64_t waited, const stru
     assert_true(waited >= 1000);
 }
 
-static struct choice on_choose(void *owner, const struct signature_summary *what, uint64_t bytes)
+static struct choice on_choose(void *owner, const struct signature_summary *what, uint64_t bytes,
+                               bool rows_unknown)
 {
     (void)owner;
     (void)what;
     (void)bytes;
+    (void)rows_unknown;
     return (struct choice){.backend = 1, .algorithm = 3, .piece_exponent = 20};
 }
 
@@ -196,6 +227,7 @@ static void open_layout(const int *hosts, int number)
             .silent = on_silent,
             .contribute = on_contribute,
             .combine = on_combine,
+            .rows = on_rows,
             .run = on_run,
             .turn = on_turn,
             .finish = on_finish,
@@ -236,6 +268,7 @@ static int close_ranks(void **state)
         free(requests[i]);
     }
     size = message_count = request_count = 0;
+    logs_rows = false;
     memset(cut, 0, sizeof cut);
     config = usual;
     longest_message = sent_bytes = 0;
@@ -303,6 +336,8 @@ static struct signature encode(const hvd_request *request)
     return signature_encode(request, NULL, malloc(length), length);
 }
 
+static const uint64_t *submitted_rows; /* of the next request; they must stay until it has run */
+
 static hvd_code submit_request(int rank, const char *name, const hvd_request *request, hvd_status *status)
 {
     assert_true(request_count < REQUESTS);
@@ -311,6 +346,7 @@ static hvd_code submit_request(int rank, const char *name, const hvd_request *re
     pending->name = name;
     pending->signature = encode(request);
     pending->apart = submits_apart;
+    pending->owner = (void *)submitted_rows;
     return coordinator_submit(ranks[rank].coordinator, pending, status);
 }
 
@@ -1193,8 +1229,12 @@ TEST(garbage_names_its_sender)
         GARBAGE(2, 0, BEGIN_DECISIONS "\7\1\0\0\0\0\0\0\0", "a malformed decision"), /* no result */
         GARBAGE(2, 0, BEGIN_DECISIONS "\7\1\0\0\0\0\0\0\0\1\0\0\0x", "a batch with the unknown id 1"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\10", "a malformed decision"),
+        GARBAGE(2, 0, BEGIN_DECISIONS "\11\1\0\0\0\0\0\0\0", "a malformed decision"), /* no rows */
+        GARBAGE(2, 0, BEGIN_DECISIONS "\11\1\0\0\0\0\0\0\0\0\0\0\0", "numbers of rows for the unknown id 1"),
         GARBAGE(0, 1, BEGIN_REPORT "\23\1\0\0\0" COUNTERS "\1\0\0\0x",
-                "a malformed report"),                              /* a join with data */
+                "a malformed report"), /* a join with data */
+        GARBAGE(0, 1, BEGIN_REPORT "\13\1\0\0\0" COUNTERS "\1\0\0\0x",
+                "a malformed report"),                              /* a join with rows */
         GARBAGE(2, 0, "\6", "a message that no parent sends then"), /* SHUTDOWN_ACK before SHUTDOWN_DONE */
         GARBAGE(2, 0, "\7\0\0\0\0\0", "a malformed abort"),         /* for no reason */
         GARBAGE(2, 0, "\7\143\0\0\0\0", "a malformed abort"),       /* of no known code */
@@ -1753,4 +1793,227 @@ TEST(a_result_must_have_the_length_of_the_request)
     ASSERT_FAILS(coordinator_health(ranks[1].coordinator, &check_status), HVD_REFUSED,
                  "rank 0 sent rank 1 the result of a request that is another one");
     assert_string_equal(ranks[1].log, "!a ");
+}
+
+/* ---- numbers of rows ---------------------------------------------------------------------------------- */
+
+/* An allgather of `count` tensors, or an alltoall, in which the rank has these rows. */
+static void submit_rows(int rank, const char *name, hvd_operation operation, const uint64_t *rows, int count)
+{
+    static hvd_tensor tensors[2000];
+    static char data;
+    int64_t shape[] = {1}; /* the rows are not in the signature */
+    for (int i = 0; i < count; i++)
+        tensors[i] = (hvd_tensor){&data, shape, 1, HVD_INT32, HVD_CPU, 0};
+    hvd_request request = {
+        .struct_size = sizeof request, .operation = operation, .count = count, .inputs = tensors};
+    logs_rows = true;
+    submitted_rows = rows;
+    ASSERT_OK(submit_request(rank, name, &request, &check_status));
+    submitted_rows = NULL;
+}
+
+static void gather_everywhere(const uint64_t *rows)
+{
+    for (int r = 0; r < size; r++)
+        submit_rows(r, "g", HVD_ALLGATHER, &rows[r], 1);
+}
+
+/* Bytes of what an allgather with these rows sends after the one before it. */
+static size_t gather_bytes(const uint64_t *rows, const char *log)
+{
+    gather_everywhere(rows);
+    sent_bytes = 0;
+    run_all();
+    check_log(log);
+    return sent_bytes;
+}
+
+TEST(rows_that_repeat_cost_nothing)
+{
+    static const uint64_t rows[] = {5, 6, 7, 8};
+    open_ranks("2,2", 4);
+    gather_bytes(rows, "g:5,6,7,8 ");
+    /* As what has no rows: kind, seen, report, id; kind, number, batch of one. Three edges. */
+    assert_int_equal(gather_bytes(rows, "g:5,6,7,8 "), 3 * (9 + 9) + 3 * (9 + 16));
+}
+
+TEST(rows_that_differ_are_sent_by_those_above_them)
+{
+    open_ranks("2,2", 4);
+    gather_bytes((const uint64_t[]){5, 6, 7, 8}, "g:5,6,7,8 ");
+    /* Up from 3 and 2: the length and the list of their subtrees; down: kind, id, length and list. */
+    assert_int_equal(gather_bytes((const uint64_t[]){5, 6, 7, 9}, "g:5,6,7,9 "),
+                     3 * (9 + 9) + (4 + 1) + (4 + 2) + 3 * (9 + 16) + 3 * (1 + 8 + 4 + 4));
+    /* The root's own; one run of four. */
+    gather_bytes((const uint64_t[]){7, 7, 7, 9}, "g:7,7,7,9 ");
+    assert_int_equal(gather_bytes((const uint64_t[]){7, 7, 7, 7}, "g:7,7,7,7 "),
+                     3 * (9 + 9) + (4 + 1) + (4 + 2) + 3 * (9 + 16) + 3 * (1 + 8 + 4 + 2));
+    assert_int_equal(gather_bytes((const uint64_t[]){8, 7, 7, 7}, "g:8,7,7,7 "),
+                     3 * (9 + 9) + 3 * (9 + 16) + 3 * (1 + 8 + 4 + 3));
+}
+
+TEST(rows_are_listed_by_place)
+{
+    open_layout((const int[]){0, 1, 2, 1, 0}, 5); /* places: 0 4 1 3 2, of hosts below the first */
+    gather_bytes((const uint64_t[]){10, 11, 12, 13, 14}, "g:10,14,11,13,12 ");
+    gather_bytes((const uint64_t[]){10, 21, 12, 13, 14}, "g:10,14,21,13,12 ");
+    gather_bytes((const uint64_t[]){0, INT64_MAX, 12, 13, 14}, "g:0,14,9223372036854775807,13,12 ");
+}
+
+TEST(every_rank_lists_the_rows_for_all_in_an_alltoall)
+{
+    static const uint64_t rows[3][3] = {{1, 2, 3}, {4, 4, 4}, {4, 5, 6}};
+    open_ranks("2,1", 3);
+    for (int round = 0; round < 2; round++) {
+        for (int r = 0; r < 3; r++)
+            submit_rows(r, "x", HVD_ALLTOALL, rows[(r + round) % 3], 1);
+        run_all();
+        check_log(round ? "x:4,4,4,4,5,6,1,2,3 " : "x:1,2,3,4,4,4,4,5,6 ");
+    }
+}
+
+TEST(a_new_form_has_new_rows)
+{
+    static const uint64_t rows[] = {3, 4};
+    open_ranks("2,2", 4);
+    gather_bytes((const uint64_t[]){5, 6, 7, 8}, "g:5,6,7,8 ");
+    for (int r = 0; r < 4; r++)
+        submit_rows(r, "g", HVD_ALLGATHER, rows, 2);
+    run_all();
+    check_log("g:3,4,3,4,3,4,3,4 ");
+    gather_bytes((const uint64_t[]){5, 6, 7, 8}, "g:5,6,7,8 ");
+}
+
+TEST(rows_survive_a_mismatch)
+{
+    static const uint64_t rows[] = {5, 6, 7, 8};
+    open_ranks("2,2", 4);
+    gather_bytes(rows, "g:5,6,7,8 ");
+    for (int r = 0; r < 4; r++)
+        submit_rows(r, "g", HVD_ALLGATHER, rows, r == 2 ? 2 : 1);
+    run_all();
+    check_log("!g ");
+    gather_bytes(rows, "g:5,6,7,8 ");
+}
+
+TEST(long_lists_are_not_sent)
+{
+    enum { TENSORS = 2000 };
+    static uint64_t rows[TENSORS];
+    for (int i = 0; i < TENSORS; i++)
+        rows[i] = 1000 + (uint64_t)i;
+    open_ranks("2,2", 4);
+    for (int round = 0; round < 4; round++) {
+        bool is_long = round < 2;
+        sent_bytes = 0;
+        for (int i = 0; i < TENSORS; i++)
+            rows[i] = is_long ? 1000 + (uint64_t)i : 0;
+        for (int r = 0; r < 4; r++)
+            submit_rows(r, "g", HVD_ALLGATHER, rows, TENSORS);
+        run_all();
+        for (int r = 0; r < 4; r++) {
+            check_text(ranks[r].log, is_long ? "g:? " : "g:0,0,0,0,0,");
+            ranks[r].log[0] = '\0';
+        }
+        if (round == 1 || round == 3)
+            assert_int_equal(sent_bytes, 3 * (9 + 9) + 3 * (9 + 16));
+    }
+    for (int i = 0; i < TENSORS; i++) /* they are known, and are no longer */
+        rows[i] = (uint64_t)i * 7 + 1000;
+    for (int r = 0; r < 4; r++)
+        submit_rows(r, "g", HVD_ALLGATHER, rows, TENSORS);
+    run_all();
+    check_log("g:? ");
+}
+
+TEST(joined_ranks_have_no_rows)
+{
+    static const uint64_t rows[] = {5, 6, 7, 8};
+    config.join_all = true;
+    open_ranks("2,2", 4);
+    gather_bytes(rows, "g:5,6,7,8 ");
+    join_rank(3);
+    run_all();
+    for (int round = 0; round < 2; round++) {
+        for (int r = 0; r < 3; r++)
+            submit_rows(r, "g", HVD_ALLGATHER, &rows[r], 1);
+        sent_bytes = 0;
+        run_all();
+        assert_string_equal(ranks[0].log, "g:5,6,7,0 ");
+        assert_string_equal(ranks[3].log, "-:5,6,7,0 ");
+        for (int r = 0; r < 4; r++)
+            ranks[r].log[0] = '\0';
+    }
+    assert_int_equal(sent_bytes, 2 * (9 + 9) + 3 * (9 + 16)); /* the second time */
+    join_rank(2);
+    run_all();
+    for (int r = 0; r < 2; r++)
+        submit_rows(r, "g", HVD_ALLGATHER, &rows[r], 1);
+    join_rank(0);
+    join_rank(1);
+    run_all();
+    assert_string_equal(ranks[2].log, "-:5,6,0,0 j=1 ");
+    for (int r = 0; r < 4; r++)
+        ranks[r].log[0] = '\0';
+    gather_bytes(rows, "g:5,6,7,8 ");
+}
+
+/* Rank 1 means the rows of the last batch, although its id has ended when the report arrives. */
+TEST(rows_may_cross_the_eviction_of_their_id)
+{
+    static const uint64_t rows[] = {5, 6, 7};
+    config.cache_capacity = 1;
+    open_ranks("3", 3);
+    gather_bytes(rows, "g:5,6,7 ");
+    submit_everywhere("b", 1);
+    for (int r = 1; r < 3; r++) {
+        flush(r);
+        deliver(find_message(r, 0));
+    }
+    flush(0); /* assigns an id to b, runs it, evicts g */
+    submit_rows(1, "g", HVD_ALLGATHER, &rows[1], 1);
+    flush(1);
+    deliver(find_message(1, 0));
+    settle();
+    submit_rows(0, "g", HVD_ALLGATHER, &rows[0], 1);
+    submit_rows(2, "g", HVD_ALLGATHER, &rows[1], 1); /* has seen the eviction, so it sends the name */
+    run_all();
+    check_log("b g:5,6,6 ");
+}
+
+static void check_spoiled_list(int changed, const char *why)
+{
+    static const uint64_t rows[] = {5, 6, 7, 8};
+    open_ranks("2,2", 4);
+    gather_everywhere(rows);
+    flush(1);
+    struct message *message = &messages[find_message(1, 0)];
+    message->bytes[message->length - 1] = (uint8_t)changed; /* the list has one byte */
+    settle();
+    for (int r = 0; r < 4; r++)
+        ASSERT_FAILS(coordinator_health(ranks[r].coordinator, &check_status), HVD_REFUSED, why);
+    close_ranks(NULL);
+}
+
+TEST(rows_must_be_as_many_as_the_request_has)
+{
+    static const char why[] = "rank 1 sent rank 0 malformed numbers of rows";
+    check_spoiled_list(2 * 5 + 1, why); /* a run without a length */
+    check_spoiled_list(0x80, why);      /* a number that is cut */
+}
+
+TEST(only_requests_with_rows_have_any)
+{
+    open_ranks("2,2", 4);
+    submit_everywhere("a", 1);
+    flush(1);
+    struct message *message = &messages[find_message(1, 0)];
+    message->bytes = realloc(message->bytes, message->length + 5);
+    memcpy(message->bytes + message->length, "\1\0\0\0\2", 5);
+    message->bytes[9] |= 0x08;
+    message->length += 5;
+    settle();
+    ASSERT_FAILS(coordinator_health(ranks[0].coordinator, &check_status), HVD_REFUSED,
+                 "rank 1 sent rank 0 numbers of rows for an operation without any");
 }
