@@ -95,7 +95,7 @@ hvd_code parts_find(const hvd_request *request, struct parts *parts, hvd_status 
 {
     *parts = (struct parts){.count = 1};
     bool reads_only = operation_makes_results(request->operation) && !request->outputs;
-    if (request->count < 2 || reads_only || !may_share(request))
+    if (reads_only || !may_share(request))
         return HVD_OK;
     parts->of = calloc((size_t)request->count, sizeof *parts->of);
     parts->count = parts->of ? divide(request, parts->of) : 0;

@@ -14,7 +14,7 @@ struct parts {
     int count;
 };
 
-/* Divides the tensors of a request, mostly into one part. */
+/* Divides the tensors of a group, mostly into one part. */
 hvd_code parts_find(const hvd_request *request, struct parts *parts, hvd_status *status);
 
 void parts_free(struct parts *parts); /* fine if there are none */
