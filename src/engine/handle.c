@@ -336,7 +336,8 @@ void handle_release(struct hvd_handle *handle)
         handle->memory->release(handle->own_data);
     if (handle->failure != &no_memory)
         free(handle->failure);
-    parts_free(&handle->parts);
+    if (handle->parts.of)
+        parts_free(&handle->parts);
     close_block(context, handle);
     context_release(context);
 }
