@@ -5,7 +5,7 @@
 # usage: mutants.sh SOURCE_TREE WORK_FOLDER [SEEDS]      (CC: the compiler; needs patch)
 set -eu
 source=$1 work=$2 seeds=${3:-1000}
-cc="${CC:-cc} -std=c17 -D_GNU_SOURCE -O1 -g0 -I$source/include -I$source/test -I$work/src"
+cc="${CC:-cc} -std=c17 -D_GNU_SOURCE -DHVD_VERSION=\"0\" -O1 -g0 -I$source/include -I$source/test -I$work/src"
 
 rm -rf "$work"
 mkdir -p "$work/objects"
