@@ -40,8 +40,9 @@ $(VENV)/.tools: requirements-dev.txt tools/venv.sh | deps
 	@touch $@
 
 $(VENV)/.made: requirements-dev.txt tools/venv.sh | $(VENV)/.tools
+	@rm $(VENV)/.tools # so that the next run starts anew if this one is interrupted
 	@tools/venv.sh fill $(VENV) requirements-dev.txt $(DIGITS) $(MPI5)
-	@touch $@
+	@touch $(VENV)/.tools $@
 
 build: deps ## compile the engine, horovodrun and the C tests into build/
 	@mkdir -p $(BUILD)

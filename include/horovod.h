@@ -450,7 +450,8 @@ HVD_API void hvd_rendezvous_stop(hvd_rendezvous *rendezvous); /* NULL is fine */
  * a "slot", a name that it keeps in all epochs, and publishes the assignments of each epoch: */
 typedef struct hvd_assignment {
     const char *slot; /* as in the setting of that name */
-    int32_t rank;     /* 0 ... size - 1, each once; -1: this process is not in the epoch */
+    int32_t rank; /* 0 ... size - 1, each once; -1: this process is not in the epoch (in epoch 0 it must not
+                     be started with a rank: it would join before it is refused) */
     const char *host; /* as the setting "host_id"; NULL: found out */
 } hvd_assignment;
 

@@ -54,7 +54,7 @@ hvd_code faults_watch(struct table *table, const char *job, int epoch, hvd_statu
     table->published = published;
     published->data = table;
     uv_poll_start(published, UV_READABLE, on_published);
-    faults_read(table, 0); /* asks the first question */
+    faults_read(table, 0); /* what was put before the watch was opened sets no event */
     return HVD_OK;
 }
 

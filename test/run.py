@@ -160,9 +160,10 @@ def run_launch(result: Result) -> None:
     files = {part: [f"test/launch/test_{name}.py" for name in names] for part, names in parts.items()}
     others = ["test/launch", *(f"--ignore={path}" for paths in files.values() for path in paths)]
     with ThreadPoolExecutor(len(files)) as beside:
-        for part, paths in files.items():
-            beside.submit(pytest, result, paths, f"launch-{part}")
+        started = [beside.submit(pytest, result, each, f"launch-{part}") for part, each in files.items()]
         pytest(result, others, "launch")
+    for part in started:
+        part.result()
 
 
 def run_model(result: Result) -> None:

@@ -60,3 +60,7 @@ def __getattr__(name: str) -> _Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     launcher = _importlib.import_module("horovod.runner")
     return launcher if name == "runner" else launcher.run
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "run", "runner"})

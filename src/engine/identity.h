@@ -11,7 +11,8 @@
  * `mpi_comm`: the address of an MPI_Comm, or NULL. */
 hvd_code identity_find(hvd_context *context, const void *mpi_comm, int64_t deadline, hvd_status *status);
 
-/* Enters the epoch as this rank over context->rendezvous, and sets its generation. */
+/* Enters the epoch as this rank over context->rendezvous, and sets its generation; for a planned rank also
+ * the host, before placement_agree. */
 hvd_code identity_enter(hvd_context *context, hvd_status *status);
 
 /* If settings->ranks lists ranks, they alone form the job: this rank's number, the size and the job's name

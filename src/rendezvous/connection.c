@@ -1,5 +1,5 @@
 /* connection.c - answers the requests of one client, and keeps those that wait for a key until it is stored.
- * The server's thread only; nothing blocks. */
+ * Under the server's lock; nothing blocks. */
 #include "rendezvous/connection.h"
 
 #include "base/platform.h"

@@ -1,5 +1,5 @@
 /* connection.h - the server's side of one client of the key-value store: the handshake, then question and
- * answer. It never blocks. The server's thread only. */
+ * answer. It never blocks. Under the server's lock. */
 #ifndef HVD_RENDEZVOUS_CONNECTION_H
 #define HVD_RENDEZVOUS_CONNECTION_H
 

@@ -1,5 +1,5 @@
-/* store.c - the maps of the key-value store, their limits, and the change from one epoch to the next. The
- * server's thread only. */
+/* store.c - the maps of the key-value store, their limits, and the change from one epoch to the next.
+ * Under the server's lock. */
 #include "rendezvous/store.h"
 
 #include <stdio.h>
@@ -130,11 +130,6 @@ static bool read_entry(const struct entry *entry, struct store_value *value)
     return entry;
 }
 
-bool store_get_lasting(const struct epoch *epoch, const char *key, struct store_value *value)
-{
-    return read_entry(map_get(&epoch->table, key, strlen(key)), value);
-}
-
 bool store_next(const struct epoch *epoch, const char *prefix, uint64_t after, struct store_value *value)
 {
     size_t cursor = 0, length = strlen(prefix);
@@ -149,8 +144,8 @@ bool store_next(const struct epoch *epoch, const char *prefix, uint64_t after, s
 
 bool store_get(const struct epoch *epoch, const char *key, struct store_value *value)
 {
-    const struct entry *entry = map_get(&epoch->values, key, strlen(key));
-    return read_entry(entry, value) || store_get_lasting(epoch, key, value);
+    return read_entry(map_get(&epoch->values, key, strlen(key)), value) ||
+           read_entry(map_get(&epoch->table, key, strlen(key)), value);
 }
 
 bool store_join(struct store *store, struct epoch *epoch, uint32_t rank, uint32_t size, uint32_t *generation)

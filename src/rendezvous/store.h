@@ -1,5 +1,5 @@
 /* store.h - the keys and values of the rendezvous, by job and epoch, bounded in number and bytes. A newer
- * epoch of a job replaces the older one and drops all its keys. The server's thread only. */
+ * epoch of a job replaces the older one and drops all its keys. Under the server's lock. */
 #ifndef HVD_RENDEZVOUS_STORE_H
 #define HVD_RENDEZVOUS_STORE_H
 
@@ -60,8 +60,6 @@ bool store_get(const struct epoch *epoch, const char *key, struct store_value *v
 /* The lasting key that was put next after the put of this number, among those with the prefix; false when
  * there is none yet. The time grows with the table. */
 bool store_next(const struct epoch *epoch, const char *prefix, uint64_t after, struct store_value *value);
-/* The starter's key, or the lasting one of a rank; false when it is not there. */
-bool store_get_lasting(const struct epoch *epoch, const char *key, struct store_value *value);
 /* As rendezvous_enter says; false when the store is full or memory is out. */
 bool store_join(struct store *store, struct epoch *epoch, uint32_t rank, uint32_t size, uint32_t *generation);
 void store_leave(struct store *store, struct epoch *epoch);

@@ -250,7 +250,7 @@ struct attempt *acceptor_claim(struct acceptor *acceptor, struct mesh *mesh)
     hvd_status fault;
     while ((attempt = pop_authenticated(acceptor, mesh)) &&
            identify(attempt, named_mesh(attempt, mesh), &fault)) {
-        admission_log(&acceptor->admission, fault.text);
+        log_warning(acceptor->hub->rank, "%s", fault.text); /* of an authenticated peer, in any thread */
         attempt_free(attempt);
     }
     return attempt;

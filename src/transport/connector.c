@@ -267,7 +267,7 @@ static hvd_code advance_accepted(struct connector *connector, struct attempt *at
         status_copy(status, &fault);
         break;
     default:
-        admission_log(&acceptor_of(connector)->admission, fault.text);
+        log_warning(attempt->mesh->rank, "%s", fault.text);
         code = HVD_OK;
     }
     /* After a failure the peer sees the end of the connection once the cause is published. */

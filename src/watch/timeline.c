@@ -33,7 +33,7 @@ struct timeline {
     bool sleeps; /* the writer waits for a first record */
     bool ending; /* the writer must empty the queue, and end */
 
-    pthread_mutex_t lock; /* held while starting and stopping; written before queue_lock */
+    pthread_mutex_t lock; /* held while starting and stopping; locked before queue_lock */
     unsigned recordings;
     bool running; /* the writer thread runs, and the members below are valid */
     pthread_t thread;

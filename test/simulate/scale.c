@@ -34,14 +34,14 @@ enum {
 };
 
 static const struct step steps[STEPS] = {
-    [FIRST_STEP] = {"64 names, in full", HVD_ALLREDUCE, 0, NAMES},
-    [ALL_NAMES] = {"64 names, by id", HVD_ALLREDUCE, 0, NAMES},
-    [ONE_NAME] = {"1 name, by id", HVD_ALLREDUCE, 0, 1},
-    [GATHER_FIRST] = {"1 allgather, in full", HVD_ALLGATHER, NAMES, 1},
-    [GATHER_AGAIN] = {"1 allgather, by id", HVD_ALLGATHER, NAMES, 1},
+    [FIRST_STEP] = {"64 names, in full", HVD_ALLREDUCE, 0, NAMES, false},
+    [ALL_NAMES] = {"64 names, by id", HVD_ALLREDUCE, 0, NAMES, false},
+    [ONE_NAME] = {"1 name, by id", HVD_ALLREDUCE, 0, 1, false},
+    [GATHER_FIRST] = {"1 allgather, in full", HVD_ALLGATHER, NAMES, 1, false},
+    [GATHER_AGAIN] = {"1 allgather, by id", HVD_ALLGATHER, NAMES, 1, false},
     [GATHER_OTHERS] = {"1 allgather, other rows", HVD_ALLGATHER, NAMES, 1, true},
-    [EXCHANGE_FIRST] = {"1 alltoall, in full", HVD_ALLTOALL, NAMES + 1, 1},
-    [EXCHANGE_AGAIN] = {"1 alltoall, by id", HVD_ALLTOALL, NAMES + 1, 1},
+    [EXCHANGE_FIRST] = {"1 alltoall, in full", HVD_ALLTOALL, NAMES + 1, 1, false},
+    [EXCHANGE_AGAIN] = {"1 alltoall, by id", HVD_ALLTOALL, NAMES + 1, 1, false},
     [EXCHANGE_OTHERS] = {"1 alltoall, other rows", HVD_ALLTOALL, NAMES + 1, 1, true},
 };
 

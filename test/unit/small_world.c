@@ -173,7 +173,7 @@ void world_finish(struct world *world, struct work *works)
 
 double contribution(const struct reduce_case *c, int rank, size_t i)
 {
-    _Alignas(16) char minus_one[16];
+    _Alignas(16) char minus_one[16] = {0};
     int value = (int)((i * 7 + (size_t)rank * 5 + i / 11) % 9);
     if (c->dtype == HVD_BOOL)
         return value > 3;
