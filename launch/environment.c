@@ -96,9 +96,10 @@ static const char *const of_a_host[] = {"HOME",
                                         "HOROVOD_HOSTNAME",
                                         "HOROVOD_HOST_ID",
                                         "HOROVOD_ADVERTISED_ADDRESS",
+                                        "HOROVOD_PAGE",
                                         NULL};
 static const char *const of_another_starter[] = {"HOROVOD_SECRET_FILE", "HOROVOD_SLOT", "HOROVOD_EPOCH",
-                                                 NULL};
+                                                 "HOROVOD_PAGE", NULL};
 
 static bool matches(const char *entry, const char *const *patterns)
 {
@@ -160,7 +161,9 @@ static bool put_place(struct environment *environment, const struct process *pro
            put(environment, "HOROVOD_JOB=%s", table->id) &&
            put(environment, "HOROVOD_SECRET=%s", table->secret) &&
            put(environment, "HOROVOD_SLOT=%d", process->slot) &&
-           put(environment, "HOROVOD_EPOCH=%d", table->epoch);
+           put(environment, "HOROVOD_EPOCH=%d", table->epoch) &&
+           (process->page < 0 ||
+            put(environment, "HOROVOD_PAGE=/proc/%d/fd/%d", (int)getpid(), process->page));
 }
 
 static hvd_code make(struct environment *environment, const struct options *options,

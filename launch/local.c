@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/status.h"
+#include "watch/page.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -87,10 +88,28 @@ static pid_t spawn(const struct process *process, char **environment, const int 
     return child_start(&child, table->guard);
 }
 
+/* What the rank writes into its page can be read while this process runs, however the rank ends. */
+static void make_page(struct process *process)
+{
+    const struct table *table = process->table;
+    struct page_identity identity = {.rank = process->place.rank,
+                                     .size = table->size,
+                                     .local_rank = process->place.local_rank,
+                                     .local_size = process->place.local_size,
+                                     .epoch = table->epoch};
+    append_text(identity.job, sizeof identity.job, "%s", table->id);
+    append_text(identity.host, sizeof identity.host, "%s", process_host(process)->name);
+    append_text(identity.version, sizeof identity.version, "%s", hvd_version());
+    /* Without one the rank makes a page of its own. */
+    if (rlimits_allow_page(table, process->place.local_size))
+        process->page = page_create(&identity);
+}
+
 static hvd_code start_process(struct process *process, int ends[CHILD_FILES], struct environment *environment,
                               hvd_status *status)
 {
     struct table *table = process->table;
+    make_page(process);
     TRY(environment_of_rank(environment, process, status));
     TRY(process_copy_outputs(process, status));
     for (int i = 0; i < output_count(table); i++)
@@ -102,6 +121,8 @@ static hvd_code start_process(struct process *process, int ends[CHILD_FILES], st
     process->running = true;
     process->gone = false;
     process->started = clock_now();
+    if (process->page >= 0)
+        page_set_child(process->page, pid);
     say_process_start(process, environment->entries);
     return HVD_OK;
 }

@@ -260,6 +260,7 @@ struct process *table_add(struct table *table, int slot, const struct place *pla
     process->slot = slot;
     process->place = *place;
     process->gone = true; /* until it is started */
+    process->page = -1;
     for (int i = 0; i < OUTPUTS; i++)
         process->outputs[i] = (struct output){.sink = sinks[i],
                                               .rank = place->rank,
@@ -336,6 +337,7 @@ void table_close(struct table *table)
     for (int i = 0; i < table->count; i++) {
         for (int j = 0; j < OUTPUTS; j++)
             output_free(&table->list[i]->outputs[j]);
+        socket_close(&table->list[i]->page);
         free(table->list[i]->fault);
         free(table->list[i]);
     }

@@ -45,6 +45,7 @@ struct process {
     bool failed;      /* and not by the launcher's signal */
     hvd_fault *fault; /* what its rank has published about why it fails; NULL: nothing */
     int fault_number; /* of its first record, among all of the job */
+    int page;         /* a descriptor of its page (watch/page.h); -1: it has none */
     struct output outputs[OUTPUTS];
 };
 

@@ -32,12 +32,23 @@ static uint64_t limit_of_processes(const char **remedy)
     return of_user < of_system ? of_user : of_system;
 }
 
+/* Returns the number of descriptors of each rank in this process. */
+static uint64_t files_of_rank(const struct table *table, bool starts)
+{
+    int pipes = !starts ? 0 : table->function >= 0 ? OUTPUTS : OUTPUT_RESULT;
+    int copies = (table->options->task ? 1 : 0) + (table->options->output ? OUTPUT_RESULT : 0);
+    return (uint64_t)(pipes + copies);
+}
+
+bool rlimits_allow_page(const struct table *table, int count)
+{
+    return (files_of_rank(table, true) + 1) * (uint64_t)count <= limit_of(RLIMIT_NOFILE);
+}
+
 hvd_code rlimits_check(const struct table *table, int count, bool starts, hvd_status *status)
 {
     const char *host = starts ? table->hosts->list[0].name : "horovodrun's own host", *remedy;
-    int pipes = !starts ? 0 : table->function >= 0 ? OUTPUTS : OUTPUT_RESULT;
-    int copies = (table->options->task ? 1 : 0) + (table->options->output ? OUTPUT_RESULT : 0);
-    uint64_t each = (uint64_t)(pipes + copies); /* descriptors of a rank in this process */
+    uint64_t each = files_of_rank(table, starts);
     uint64_t files = each * (uint64_t)count, most_files = limit_of(RLIMIT_NOFILE);
     uint64_t processes = (uint64_t)count + OWN_PROCESSES, most_processes = limit_of_processes(&remedy);
     if (files > most_files)

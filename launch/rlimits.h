@@ -8,5 +8,7 @@
  * them, or only keeps what they print. It checks the least that they need, since other programs are not
  * known. */
 hvd_code rlimits_check(const struct table *table, int count, bool starts, hvd_status *status);
+/* Returns true if they leave room for a page for each of `count` ranks in addition. */
+bool rlimits_allow_page(const struct table *table, int count);
 
 #endif

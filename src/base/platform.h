@@ -54,6 +54,15 @@ ssize_t platform_receive_with_fd(int socket, void *bytes, size_t length, int *fd
 #define PLATFORM_FD_LOST (-2) /* one was attached, but this process may have no more of them */
 /* True when the process at the other end runs as this one's user. */
 bool platform_peer_is_same_user(int socket);
+/* What the system shows of a process. */
+struct platform_process {
+    char state;          /* a letter of ps(1), e.g. 'T' when it is stopped */
+    uint64_t start;      /* with the id it identifies the process for as long as the system runs */
+    uint64_t cpu_ticks;  /* of all its threads */
+    uint64_t page_count; /* of memory that it occupies */
+};
+/* Returns false if there is no such process, or it can't be seen. */
+bool platform_process(pid_t id, struct platform_process *process);
 /* Its id as seen from here; 0: it can't be seen. */
 pid_t platform_peer_process(int socket);
 /* Returns the state of that process as a letter of ps(1), e.g. 'T' when it is stopped; '\0': it cannot be

@@ -279,18 +279,34 @@ pid_t platform_peer_process(int socket)
     return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) ? 0 : peer.pid;
 }
 
-char platform_peer_state(int socket)
+bool platform_process(pid_t id, struct platform_process *process)
 {
-    char path[64], text[512];
-    /* "pid (name) state ...", see proc(5). */
-    snprintf(path, sizeof path, "/proc/%ld/stat", (long)platform_peer_process(socket));
+    char path[64], text[1024];
+    unsigned long long user, system, start, pages;
+    *process = (struct platform_process){0};
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)id);
     FILE *file = fopen(path, "re");
     if (!file)
-        return '\0';
+        return false;
     text[fread(text, 1, sizeof text - 1, file)] = '\0';
     fclose(file);
+    /* "pid (name) state ...", see proc(5). */
     const char *name_end = strrchr(text, ')'); /* the name may hold anything */
-    return name_end && name_end[1] == ' ' ? name_end[2] : '\0';
+    if (!name_end || sscanf(name_end,
+                            ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu %llu %*s %*s %*s %*s %*s %*s "
+                            "%llu %*s %llu",
+                            &process->state, &user, &system, &start, &pages) != 5)
+        return false;
+    process->cpu_ticks = user + system;
+    process->start = start;
+    process->page_count = pages;
+    return true;
+}
+
+char platform_peer_state(int socket)
+{
+    struct platform_process process;
+    return platform_process(platform_peer_process(socket), &process) ? process.state : '\0';
 }
 
 void platform_host_identity(char *text, size_t capacity)

@@ -153,6 +153,11 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
     return HVD_OK;
 }
 
+uint32_t *coordinator_mark(const struct pending *request)
+{
+    return &request->entry->mark;
+}
+
 const struct pending *coordinator_find(const struct coordinator *c, const char *name)
 {
     const struct entry *entry = c->pending ? map_get(&c->table.names, name, strlen(name)) : NULL;

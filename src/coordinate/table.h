@@ -128,6 +128,7 @@ struct entry {
     struct agreement *agreed;
     struct round *round; /* NULL: none is open */
     int agreements;      /* number of agreements that point here */
+    uint32_t mark;       /* see coordinator_mark */
     uint32_t name_length;
     char name[];
 };

@@ -22,6 +22,7 @@
 #include "engine/membership.h"
 #include "engine/observe.h"
 #include "engine/progress.h"
+#include "engine/recorder.h"
 #include "engine/result.h"
 #include "engine/tuning.h"
 #include "net/socket.h"
@@ -121,6 +122,7 @@ static void note_fork(void *owner)
 {
     struct hvd_context *context = owner;
     close_descriptor(&context->claim);
+    page_forget(&context->page);
     atomic_store(&context->forked, true);
 }
 
@@ -133,6 +135,7 @@ static void close_context(struct hvd_context *context)
     membership_close(context);
     rendezvous_close(context->rendezvous);
     observe_close(context);
+    page_leave(&context->page);
     tuning_close(context);
     close_descriptor(&context->claim);
     sets_fini(&context->sets);
@@ -164,9 +167,11 @@ static hvd_code open_context(struct hvd_context *context, const hvd_config *conf
     TRY(log_configure(settings, status));
     int64_t deadline = clock_after(settings->start_timeout_seconds);
     TRY(identity_find(context, config ? config->mpi_comm : NULL, deadline, status));
+    TRY(recorder_open(context, status));
     TRY(observe_open(context, status));
     TRY(tuning_open(context, status));
     TRY(join(context, deadline, status));
+    page_joined(&context->page, context->placement.local_rank, context->placement.local_size);
     /* Polling pays only if each rank of the host has a core of its own. */
     if (platform_cores() >= context->placement.local_size)
         context->drive.caller_spin = (int64_t)(settings->spin_microseconds * 1000);
@@ -199,6 +204,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     opened->backends = config && config->backends ? config->backends : backend_table;
     hvd_code code = open_context(opened, config, status);
     if (code) {
+        page_fail(&opened->page, status->text);
         close_context(opened);
         return code;
     }
@@ -407,11 +413,11 @@ static void count_wait(struct hvd_handle *handle, bool done, int64_t time)
     if (done) {
         counters = handle->counters;
     } else { /* it may still be in the queue */
-        struct set_counters *set = counters_of(&handle->context->counters, request->process_set);
+        struct set_counters *set = counters_of(handle->context, request->process_set);
         counters = set ? &set->operations[request->operation] : NULL;
     }
     if (counters)
-        counter_add(&counters->wait_ns, (uint64_t)time);
+        atomic_fetch_add_explicit(&counters->wait_ns, (uint64_t)time, memory_order_relaxed);
 }
 
 hvd_code hvd_wait(hvd_handle *handle, double seconds, hvd_status *status)

@@ -669,10 +669,14 @@ static hvd_code stand_in_create(struct comm *comm, const struct member *member, 
 
 /* ---- batches ------------------------------------------------------------------------------------------- */
 
+#define LONG_BYTES ((size_t)32 << 10)
+
 static void batch_done(struct collective *collective, const hvd_status *status)
 {
     struct running_batch *running = collective->owner;
     struct comm *comm = running->comm;
+    if (collective->input.length > LONG_BYTES) /* moving them may have taken a good part of this turn */
+        comm->context->now = 0;
     if (running->handles[0]->collectives_left) {
         running->handles[0]->collectives_left--;
         if (status->code)

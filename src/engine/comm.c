@@ -9,6 +9,7 @@
 #include "engine/context.h"
 #include "engine/handle.h"
 #include "engine/observe.h"
+#include "engine/recorder.h"
 #include "engine/sets.h"
 #include "engine/tuning.h"
 
@@ -56,6 +57,7 @@ void comm_hold(struct comm *comm, struct hvd_handle *handle)
         return;
     name_request(comm, handle);
     handle->footprint.held = true;
+    recorder_submitted(comm, handle);
     comm->held++;
     comm->held_unnamed[unnamed_kind(handle->request.operation)] += handle->pending.unnamed;
 }
@@ -79,6 +81,7 @@ void comm_submit(struct comm *comm, struct hvd_handle *handle)
         handle_finish(handle, &refusal);
         return;
     }
+    recorder_submitted(comm, handle);
     observe_submitted(handle);
 }
 
@@ -239,7 +242,7 @@ bool comm_progress(struct comm *comm, int64_t now)
         comm->active = comm->decides = comm->asks = false;
         if (comm->tuning)
             tuning_apply(comm);
-        coordinator_flush(comm->coordinator, clock_now());
+        coordinator_flush(comm->coordinator, context_now(comm->context));
         comm->next_flush = coordinator_next_flush(comm->coordinator);
         if (comm->stalls.count)
             report_stalls(comm);

@@ -12,6 +12,7 @@
 #include "engine/fault.h"
 #include "engine/handle.h"
 #include "engine/observe.h"
+#include "engine/recorder.h"
 
 #include <sched.h>
 
@@ -82,6 +83,8 @@ static void flood_message(void *owner, int except, const uint8_t *bytes, size_t 
  * before later submissions. */
 static void run_batch(void *owner, const struct batch *batch)
 {
+    const struct comm *comm = owner;
+    recorder_decided(comm->context, batch);
     for (int i = 0; i < batch->count; i++) {
         if (batch->requests[i])
             handle_release_held(batch->requests[i]->owner);

@@ -294,14 +294,16 @@ hvd_code comm_open(struct hvd_context *context, int id, const int *ranks, int si
                             .latency_threshold = (uint64_t)context->settings.latency_threshold,
                             .ring_piece_bytes = (uint64_t)context->settings.ring_piece_bytes,
                             .tuning = id == 0 ? context->tuning : NULL,
-                            .counters = counters_of(&context->counters, id),
+                            .counters = counters_of(context, id),
                             .next_flush = CLOCK_NEVER};
     hvd_code code =
         opened->counters ? open_parts(opened, deadline, interrupt, status) : status_no_memory(status);
-    if (code)
+    if (code) {
         comm_close(opened);
-    else
+    } else {
+        counters_set_size(opened->counters, size);
         *comm = opened;
+    }
     return code;
 }
 
@@ -311,6 +313,8 @@ void comm_close(struct comm *comm)
         return;
     /* First, since a forked child reads the mesh; then each part before the parts that it uses. */
     atfork_remove(&comm->watch);
+    if (comm->counters)
+        counters_set_size(comm->counters, 0);
     coordinator_destroy(comm->coordinator);
     for (int i = 0; i < comm->edge_count; i++)
         edge_fini(&comm->edges[i]);

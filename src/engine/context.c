@@ -23,6 +23,8 @@ void context_release(struct hvd_context *context)
     pthread_mutex_destroy(&context->handles_lock);
     pthread_mutex_destroy(&context->rendezvous_lock);
     counters_fini(&context->counters);
+    if (!atomic_load(&context->forked)) /* a child does not have the page */
+        page_free(&context->page);
     turns_free(&context->order);
     free(context);
 }
@@ -53,6 +55,8 @@ void context_fail(struct hvd_context *context, const hvd_status *cause)
     log_debug(context->placement.rank, "no further operations: %s", cause->text);
     status_copy(&context->failure, cause);
     atomic_store(&context->failed, true);
+    if (cause->code != HVD_SHUT_DOWN)
+        page_fail(&context->page, cause->text);
 }
 
 void context_fault(struct hvd_context *context, const hvd_status *cause)
@@ -80,14 +84,27 @@ void counters_fini(struct counters *counters)
     pthread_mutex_destroy(&counters->lock);
 }
 
-struct set_counters *counters_of(struct counters *counters, int process_set)
+static struct set_counters *make_counters(struct page_writer *page, int process_set)
 {
+    struct page_set *place = page_add_set(page, process_set);
+    size_t own = place ? 0 : OPERATION_NUMBERS * sizeof(struct operation_counters);
+    struct set_counters *made = calloc(1, sizeof *made + own);
+    if (!made)
+        return NULL;
+    made->process_set = process_set;
+    made->place = place;
+    made->operations = place ? place->operations : made->own;
+    return made;
+}
+
+struct set_counters *counters_of(struct hvd_context *context, int process_set)
+{
+    struct counters *counters = &context->counters;
     pthread_mutex_lock(&counters->lock);
     struct set_counters *set = counters->first;
     while (set && set->process_set != process_set)
         set = set->next;
-    if (!set && (set = calloc(1, sizeof *set))) {
-        set->process_set = process_set;
+    if (!set && (set = make_counters(&context->page, process_set))) {
         *(counters->first ? &counters->last->next : &counters->first) = set;
         counters->last = set;
     }

@@ -14,6 +14,7 @@
 #include "engine/sets.h"
 #include "engine/turns.h"
 #include "horovod.h"
+#include "watch/page.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,18 +29,16 @@ struct timeline;
 struct tuning;
 
 /* ---- counters --------------------------------------------------------------------------------------------
- * They count what this rank has done, per process set and operation, whether or not there is a timeline. The
- * progress thread and waiting callers add with relaxed atomics; any thread reads. */
-
-struct operation_counters {
-    atomic_uint_fast64_t submitted, succeeded, failed, batches, bytes, wait_ns;
-};
+ * They count what this rank has done, per process set and operation, in its page. The holder of the progress
+ * lock adds; any thread reads, and adds its waits. */
 
 /* The counters of one process set. Removed sets keep theirs, so that totals never shrink. */
 struct set_counters {
     int process_set;
-    struct operation_counters operations[OPERATION_NUMBERS];
+    struct page_set *place; /* NULL: there was none left in the page */
+    struct operation_counters *operations;
     struct set_counters *next;
+    struct operation_counters own[]; /* without a place */
 };
 
 struct counters {
@@ -51,11 +50,20 @@ void counters_init(struct counters *counters);
 void counters_fini(struct counters *counters);
 
 /* Returns the counters of a process set, and makes them if there are none yet. NULL: out of memory. */
-struct set_counters *counters_of(struct counters *counters, int process_set);
+struct set_counters *counters_of(struct hvd_context *context, int process_set);
 
+/* This rank is a member of the set, or (size 0) no longer. */
+static inline void counters_set_size(struct set_counters *set, int size)
+{
+    if (set->place)
+        atomic_store_explicit(&set->place->size, size, memory_order_relaxed);
+}
+
+/* Under the progress lock: no other thread adds to this counter. */
 static inline void counter_add(atomic_uint_fast64_t *counter, uint64_t amount)
 {
-    atomic_fetch_add_explicit(counter, amount, memory_order_relaxed);
+    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, value + amount, memory_order_relaxed);
 }
 
 /* ---- context ---------------------------------------------------------------------------------------------
@@ -81,6 +89,7 @@ struct hvd_context {
     atomic_bool forked;    /* this is a child's copy */
     atomic_int claim;      /* the descriptor that holds the rank, see claim.h; or -1 */
     struct counters counters;
+    struct page_writer page; /* what other processes may know of this rank */
     struct sets sets;
 
     /* Under handles_lock. */
@@ -106,6 +115,7 @@ struct hvd_context {
     struct drive drive;
 
     /* Under the progress lock. */
+    int64_t now;                       /* see context_now; 0: the clock was not read in this turn */
     struct comm *world;                /* all ranks; the first in the list of communicators */
     struct comm *shrinking;            /* suspended communicators that hold memory, the longest first */
     struct tuning *tuning;             /* NULL: not enabled, finished, or not rank 0 */
@@ -139,6 +149,14 @@ static inline bool context_is_held(const struct hvd_context *context)
 #else
     return !context->drive.thread_runs || drive_holder(&context->drive) == (uintptr_t)pthread_self();
 #endif
+}
+
+/* Returns the time of this turn of progress, for which the clock is read once. Under the progress lock. */
+static inline int64_t context_now(struct hvd_context *context)
+{
+    if (!context->now)
+        context->now = clock_now();
+    return context->now;
 }
 
 /* As status_no_memory, for a cause that other ranks receive: it names this rank. */

@@ -52,6 +52,7 @@
 #include "engine/handle.h"
 #include "engine/heartbeat.h"
 #include "engine/progress.h"
+#include "engine/recorder.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -367,7 +368,9 @@ bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value,
         if (seen != HANDLE_AWAITED && !atomic_compare_exchange_strong(word, &seen, HANDLE_AWAITED))
             continue;
         note_idle(idle_since); /* there was no backoff: another thread took the lock */
+        unsigned caller = recorder_sleeps(context, word);
         futex_wait(word, HANDLE_AWAITED, deadline);
+        recorder_woken(context, caller);
     }
     return true;
 }

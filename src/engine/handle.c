@@ -9,6 +9,7 @@
 #include "coordinate/name.h"
 #include "engine/context.h"
 #include "engine/observe.h"
+#include "engine/recorder.h"
 #include "engine/result.h"
 
 #include <assert.h>
@@ -377,6 +378,7 @@ void handle_finish(struct hvd_handle *handle, const hvd_status *status)
     if (status->code)
         handle_fail(handle, status);
     observe_finished(handle, handle->failure ? handle->failure : status);
+    recorder_finished(handle);
     if (handle->counters)
         counter_add(handle->failure ? &handle->counters->failed : &handle->counters->succeeded, 1);
     struct hvd_context *context = handle->context;

@@ -18,10 +18,11 @@ struct hvd_handle {
     atomic_bool calls;     /* request.done must be called, by the finishing thread or by hvd_on_done */
     struct hvd_context *context;
     struct pending pending;
-    int64_t submitted; /* clock_now's, if there is a timeline */
-    bool observed;     /* its submission is in the timeline */
-    bool claims;       /* its name is in the context's map; under that lock */
-    uint32_t bytes;    /* of this block, which holds the request's lists, the name and the signature */
+    int64_t submitted;  /* clock_now's, if there is a timeline */
+    bool observed;      /* its submission is in the timeline */
+    atomic_uint record; /* the place of its record in the page, set by the thread that takes it; 0: none */
+    bool claims;        /* its name is in the context's map; under that lock */
+    uint32_t bytes;     /* of this block, which holds the request's lists, the name and the signature */
     struct operation_counters *counters; /* NULL: not yet named by its communicator, or a stand-in */
     hvd_request request;
     double prescale, postscale; /* the request points to them, if it has them */

@@ -137,6 +137,7 @@ static void leave_all(struct hvd_context *context)
 void progress_end(struct hvd_context *context, const hvd_status *cause)
 {
     assert(context_is_held(context));
+    context->now = 0; /* it may be called between two turns */
     context_fail(context, cause);
     for (struct comm *comm = context->world; comm; comm = comm->next)
         comm_end(comm, cause);
@@ -272,6 +273,7 @@ static bool turn(struct hvd_context *context, int64_t now)
 bool progress(struct hvd_context *context, int64_t now)
 {
     assert(context_is_held(context));
+    context->now = 0;
     uint64_t mode = floats_begin();
     bool moved = turn(context, now);
     floats_end(mode);

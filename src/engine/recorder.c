@@ -1,0 +1,121 @@
+/* recorder.c - see recorder.h. A blocking call of 4 bytes takes 2 microseconds, so nothing here reads a clock
+ * that its turn has not to read anyway, looks up a name, or takes a lock. */
+#include "engine/recorder.h"
+
+#include "base/clock.h"
+#include "base/platform.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "coordinate/name.h"
+#include "engine/comm.h"
+#include "engine/handle.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static int64_t nanoseconds_since_1970(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * CLOCK_SECOND + now.tv_nsec;
+}
+
+hvd_code recorder_open(struct hvd_context *context, hvd_status *status)
+{
+    const struct settings *settings = &context->settings;
+    struct platform_process own;
+    platform_process(getpid(), &own);
+    struct page_identity identity = {.rank = context->placement.rank,
+                                     .size = context->placement.size,
+                                     .local_rank = -1,
+                                     .epoch = (int32_t)settings->epoch,
+                                     .process = getpid(),
+                                     .process_start = own.start,
+                                     .opened = clock_now(),
+                                     .opened_at = nanoseconds_since_1970()};
+    append_text(identity.job, sizeof identity.job, "%s", settings->job);
+    append_text(identity.version, sizeof identity.version, "%s", HVD_VERSION);
+    gethostname(identity.host, sizeof identity.host - 1);
+    return page_open(&context->page, settings->page, &identity, status);
+}
+
+/* Requests without a name have numbers, which would fill the table of names. The coordinator remembers the
+ * other names, and with them their ids. */
+static uint32_t name_of(struct page_writer *writer, const struct hvd_handle *handle)
+{
+    const hvd_request *request = &handle->request;
+    if (handle->pending.unnamed || request->generated)
+        return (uint32_t)strtoul(strrchr(handle->name, '.') + 1, NULL, 10) | PAGE_COUNTED;
+    bool remembered = handle->pending.entry != NULL; /* neither held back nor a join */
+    uint32_t none = 0, *mark = remembered ? coordinator_mark(&handle->pending) : &none;
+    if (!page_use_name(writer, *mark))
+        *mark =
+            page_add_name(writer, handle->name + name_prefix_length(request->operation, request->grouped));
+    return *mark;
+}
+
+static uint64_t bytes_of(const hvd_request *request)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < request->count; i++)
+        bytes += tensor_bytes(&request->inputs[i]);
+    return bytes;
+}
+
+void recorder_submitted(struct comm *comm, struct hvd_handle *handle)
+{
+    assert(context_is_held(comm->context));
+    struct page_writer *writer = &comm->context->page;
+    const hvd_request *request = &handle->request;
+    uint32_t place = atomic_load_explicit(&handle->record, memory_order_relaxed);
+    if (place) {
+        page_released(writer, place);
+        return;
+    }
+    unsigned flags = (request->grouped ? RECORD_GROUPED : 0) | (handle->footprint.held ? RECORD_HELD : 0);
+    place = page_submitted(writer, &(struct page_entry){.submitted = context_now(comm->context),
+                                                        .bytes = bytes_of(request),
+                                                        .name = name_of(writer, handle),
+                                                        .process_set = comm->id,
+                                                        .operation = (uint8_t)request->operation,
+                                                        .flags = (uint8_t)flags});
+    atomic_store_explicit(&handle->record, place, memory_order_relaxed);
+}
+
+void recorder_decided(struct hvd_context *context, const struct batch *batch)
+{
+    assert(context_is_held(context));
+    int64_t now = context_now(context);
+    for (int i = 0; i < batch->count; i++) {
+        const struct hvd_handle *handle = batch->requests[i] ? batch->requests[i]->owner : NULL;
+        if (handle)
+            page_decided(&context->page, handle->record, batch->sequence, now);
+    }
+}
+
+void recorder_finished(const struct hvd_handle *handle)
+{
+    struct hvd_context *context = handle->context;
+    assert(context_is_held(context));
+    if (handle->record)
+        page_ended(&context->page, handle->record, handle->failure ? handle->failure->code : HVD_OK,
+                   context_now(context));
+}
+
+unsigned recorder_sleeps(struct hvd_context *context, const atomic_uint *word)
+{
+    uint32_t place = 0;
+    if (word != &context->closed) {
+        const char *handle = (const char *)word - offsetof(struct hvd_handle, state);
+        place = atomic_load_explicit(&((const struct hvd_handle *)handle)->record, memory_order_relaxed);
+    }
+    return page_sleeps(&context->page, place, clock_now());
+}
+
+void recorder_woken(struct hvd_context *context, unsigned caller)
+{
+    page_woken(&context->page, caller);
+}

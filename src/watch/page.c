@@ -1,0 +1,311 @@
+/* page.c - makes the page of a rank and writes it. See page.h for the threads.
+ *
+ * A store that must follow another one is a release, or follows an exchange; on x86 both orders cost nothing.
+ * Readers are other processes, so no lock or fence of theirs can be relied on. */
+#include "watch/page.h"
+
+#include "base/clock.h"
+#include "base/platform.h"
+#include "base/status.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* So many places in a row are tried for a record: the rest of the ring may be as full. */
+#define TRIES 16
+
+static void set(atomic_uint_fast64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_release);
+}
+
+static void set_time(_Atomic int64_t *word, int64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_release);
+}
+
+/* ---- the page as a whole ------------------------------------------------------------------------------- */
+
+int page_create(const struct page_identity *identity)
+{
+    int fd = platform_memory_create(PAGE_BYTES, false);
+    struct page_head head = {.identity = *identity};
+    if (fd < 0)
+        return -1;
+    atomic_init(&head.magic, PAGE_MAGIC);
+    atomic_init(&head.version, PAGE_VERSION);
+    atomic_init(&head.state, PAGE_STARTED);
+    if (pwrite(fd, &head, sizeof head, 0) == (ssize_t)sizeof head)
+        return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+void page_set_child(int fd, int process)
+{
+    struct platform_process found;
+    platform_process(process, &found);
+    const int64_t words[] = {process, (int64_t)found.start};
+    _Static_assert(offsetof(struct page_head, child_start) == offsetof(struct page_head, child) + 8, "");
+    if (pwrite(fd, words, sizeof words, offsetof(struct page, head.child)) < 0)
+        return; /* a reader then knows less */
+}
+
+/* Takes the page for this process; returns false if it is another process's, or another context's. */
+static bool claim(struct page *page)
+{
+    int64_t owner = atomic_load(&page->head.owner);
+    if (atomic_load(&page->head.magic) != PAGE_MAGIC || atomic_load(&page->head.version) != PAGE_VERSION)
+        return false;
+    if (owner && (owner == getpid() || kill((pid_t)owner, 0) == 0 || errno != ESRCH))
+        return false;
+    return atomic_compare_exchange_strong(&page->head.owner, &owner, getpid());
+}
+
+static struct page *open_given(const char *path, int *fd)
+{
+    if (!*path)
+        return NULL;
+    *fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    struct page *page = *fd >= 0 ? platform_memory_map(*fd, PAGE_BYTES) : NULL;
+    if (page && claim(page))
+        return page;
+    if (page)
+        platform_memory_unmap(page, PAGE_BYTES);
+    if (*fd >= 0)
+        close(*fd);
+    return NULL;
+}
+
+static struct page *make_shared(const struct page_identity *identity, int *fd)
+{
+    *fd = page_create(identity);
+    struct page *page = *fd >= 0 ? platform_memory_map(*fd, PAGE_BYTES) : NULL;
+    if (page)
+        atomic_store(&page->head.owner, getpid());
+    else if (*fd >= 0)
+        close(*fd);
+    return page;
+}
+
+static struct page *make_private(const struct page_identity *identity, int *fd)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&said))
+        log_warning(identity->rank,
+                    "can't make shared memory: %s; `horovodrun --status` will not see this rank",
+                    strerror(errno));
+    *fd = -1;
+    return platform_pages_alloc(PAGE_BYTES, 1);
+}
+
+/* What an earlier epoch of this process, or an earlier process of its starter, has written goes. */
+static void clear(struct page *page)
+{
+    char *start = (char *)&page->sets;
+    atomic_store(&page->head.progress, 0);
+    atomic_store(&page->head.records, 0);
+    atomic_store(&page->head.dropped, 0);
+    atomic_store(&page->head.sets, 0);
+    for (int i = 0; i < PAGE_CALLERS; i++)
+        atomic_store(&page->head.callers[i].thread, 0);
+    if (!platform_memory_return(start, PAGE_BYTES - sizeof page->head_bytes))
+        memset(start, 0, PAGE_BYTES - sizeof page->head_bytes);
+}
+
+static void write_identity(struct page *page, const struct page_identity *identity)
+{
+    uint64_t generation = atomic_load(&page->head.generation) | 1;
+    atomic_exchange(&page->head.generation, generation);
+    page->head.identity = *identity;
+    set(&page->head.generation, generation + 1);
+}
+
+hvd_code page_open(struct page_writer *writer, const char *path, const struct page_identity *identity,
+                   hvd_status *status)
+{
+    int fd;
+    struct page *page = open_given(path, &fd);
+    bool used = page != NULL;
+    if (!page)
+        page = make_shared(identity, &fd);
+    if (!page)
+        page = make_private(identity, &fd);
+    if (!page)
+        return status_no_memory(status);
+    if (used)
+        clear(page);
+    page->head.cause[0] = '\0';
+    write_identity(page, identity);
+    atomic_store(&page->head.state, PAGE_JOINING);
+    writer->page = page;
+    atomic_store(&writer->fd, fd);
+    return HVD_OK;
+}
+
+void page_joined(struct page_writer *writer, int local_rank, int local_size)
+{
+    struct page_identity identity = writer->page->head.identity;
+    identity.local_rank = local_rank;
+    identity.local_size = local_size;
+    write_identity(writer->page, &identity);
+    atomic_store(&writer->page->head.state, PAGE_OPEN);
+}
+
+void page_fail(struct page_writer *writer, const char *cause)
+{
+    struct page_head *head = writer->page ? &writer->page->head : NULL;
+    if (!head || head->cause[0])
+        return;
+    head->cause[0] = '\0';
+    append_text(head->cause, sizeof head->cause, "%s", cause);
+    atomic_store(&head->state, PAGE_FAILED);
+}
+
+void page_leave(struct page_writer *writer)
+{
+    if (!writer->page)
+        return;
+    if (!writer->page->head.cause[0])
+        atomic_store(&writer->page->head.state, PAGE_LEFT);
+    atomic_store(&writer->page->head.owner, 0);
+    page_forget(writer);
+}
+
+void page_free(struct page_writer *writer)
+{
+    if (writer->page)
+        platform_memory_unmap(writer->page, PAGE_BYTES);
+    writer->page = NULL;
+}
+
+void page_forget(struct page_writer *writer)
+{
+    int fd = writer->page ? atomic_exchange(&writer->fd, -1) : -1;
+    if (fd >= 0)
+        close(fd);
+}
+
+/* ---- process sets and names ---------------------------------------------------------------------------- */
+
+struct page_set *page_add_set(struct page_writer *writer, int id)
+{
+    struct page *page = writer->page;
+    uint64_t count = atomic_load_explicit(&page->head.sets, memory_order_relaxed);
+    struct page_set *added = count < PAGE_SETS ? &page->sets[count] : NULL;
+    if (added)
+        atomic_store_explicit(&added->id, id, memory_order_relaxed);
+    set(&page->head.sets, count + 1);
+    return added;
+}
+
+uint32_t page_add_name(struct page_writer *writer, const char *text)
+{
+    writer->name_id = (writer->name_id + 1) & ~PAGE_COUNTED;
+    writer->name_id += !writer->name_id; /* 0 means none */
+    struct page_name *name = &writer->page->names[writer->name_id % PAGE_NAMES];
+    size_t length = strlen(text), kept = length < sizeof name->text ? length : sizeof name->text - 1;
+    atomic_exchange_explicit(&name->id, 0, memory_order_acq_rel); /* no store below precedes it */
+    memcpy(name->text, text + length - kept, kept + 1);
+    atomic_store_explicit(&name->uses, 1, memory_order_relaxed);
+    set(&name->id, writer->name_id);
+    return writer->name_id;
+}
+
+/* ---- records ------------------------------------------------------------------------------------------- */
+
+/* Returns the next place that has no request in flight, plus 1; or 0. */
+static uint32_t find_place(struct page_writer *writer)
+{
+    for (int i = 0; i < TRIES; i++) {
+        uint32_t place = writer->next;
+        const struct page_record *record = &writer->page->records[place];
+        writer->next = place + 1 == PAGE_RECORDS ? 0 : place + 1;
+        if (!atomic_load_explicit(&record->number, memory_order_relaxed) ||
+            atomic_load_explicit(&record->ended, memory_order_relaxed))
+            return place + 1;
+    }
+    return 0;
+}
+
+uint32_t page_submitted(struct page_writer *writer, const struct page_entry *entry)
+{
+    uint32_t place = find_place(writer);
+    struct page *page = writer->page;
+    if (!place) {
+        set(&page->head.dropped, atomic_load_explicit(&page->head.dropped, memory_order_relaxed) + 1);
+        return 0;
+    }
+    struct page_record *record = &page->records[place - 1];
+    set(&record->number, 0);
+    set_time(&record->submitted, entry->submitted);
+    set_time(&record->decided, 0);
+    set_time(&record->ended, 0);
+    set(&record->bytes, entry->bytes);
+    set(&record->batch, 0);
+    atomic_store_explicit(&record->name, entry->name, memory_order_release);
+    atomic_store_explicit(&record->process_set, entry->process_set, memory_order_release);
+    atomic_store_explicit(&record->operation, entry->operation, memory_order_release);
+    atomic_store_explicit(&record->outcome, HVD_OK, memory_order_release);
+    atomic_store_explicit(&record->flags, entry->flags, memory_order_release);
+    set(&record->number, ++writer->number);
+    set(&page->head.records, writer->number);
+    __builtin_prefetch(&page->records[writer->next], 1);
+    return place;
+}
+
+void page_released(struct page_writer *writer, uint32_t place)
+{
+    if (place)
+        atomic_fetch_and(&writer->page->records[place - 1].flags, (uint8_t)~RECORD_HELD);
+}
+
+void page_decided(struct page_writer *writer, uint32_t place, uint64_t batch, int64_t now)
+{
+    if (!place)
+        return;
+    struct page_record *record = &writer->page->records[place - 1];
+    set(&record->batch, batch);
+    set_time(&record->decided, now);
+}
+
+void page_ended(struct page_writer *writer, uint32_t place, hvd_code outcome, int64_t now)
+{
+    if (!place)
+        return;
+    struct page_record *record = &writer->page->records[place - 1];
+    atomic_store_explicit(&record->outcome, (uint8_t)outcome, memory_order_release);
+    set_time(&record->ended, now);
+    set_time(&writer->page->head.progress, now);
+}
+
+/* ---- callers ------------------------------------------------------------------------------------------- */
+
+unsigned page_sleeps(struct page_writer *writer, uint32_t place, int64_t since)
+{
+    struct page *page = writer->page;
+    uint64_t thread = (uint64_t)syscall(SYS_gettid);
+    for (unsigned i = 0; i < PAGE_CALLERS; i++) {
+        struct page_caller *caller = &page->head.callers[i];
+        uint64_t none = 0;
+        if (!atomic_compare_exchange_strong(&caller->thread, &none, thread))
+            continue;
+        set(&caller->record, place ? atomic_load(&page->records[place - 1].number) : 0);
+        set_time(&caller->since, since);
+        return i;
+    }
+    return PAGE_CALLERS;
+}
+
+void page_woken(struct page_writer *writer, unsigned caller)
+{
+    if (caller < PAGE_CALLERS)
+        set(&writer->page->head.callers[caller].thread, 0);
+}

@@ -1,0 +1,202 @@
+/* page.h - the page of a rank: shared memory into which its engine writes what others may know of it. Another
+ * process of the same user reads it at any time (page_read.h), without a question or a lock: also while the
+ * rank is stopped, holds Python's lock or hangs in C, and after it was killed. The rank listens to nobody.
+ *
+ * The starter of a process makes its page, so that the page outlives the process; otherwise hvd_init does. A
+ * page has one layout, struct page, of which all other offsets and limits follow; PAGE_VERSION counts its
+ * changes. The functions that write requests need the progress lock; the others say which threads call them.
+ *
+ * How a reader detects that a part of its copy was overwritten meanwhile: the part has a number, which is
+ * never used again, and which is 0 (in the head: odd) while the part is written. Later changes of a record
+ * store one word each, the last of them `ended`. */
+#ifndef HVD_WATCH_PAGE_H
+#define HVD_WATCH_PAGE_H
+
+#include "base/types.h"
+#include "horovod.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PAGE_BYTES   ((size_t)1 << 20)
+#define PAGE_MAGIC   UINT64_C(0x6567617020647668) /* "hvd page" */
+#define PAGE_VERSION 1
+
+enum {
+    PAGE_OPERATIONS = 16,
+    PAGE_SETS = 64, /* process sets; later ones have counters in other memory */
+    PAGE_CALLERS = 8,
+    PAGE_NAMES = 2048,
+    PAGE_NAME_TEXT = 112,
+    PAGE_RECORDS = 11392
+};
+_Static_assert((int)OPERATION_NUMBERS <= (int)PAGE_OPERATIONS, "count PAGE_VERSION up, and PAGE_OPERATIONS");
+
+enum page_state {
+    PAGE_STARTED, /* the process was started, and has not called hvd_init */
+    PAGE_JOINING, /* it is in hvd_init */
+    PAGE_OPEN,
+    PAGE_FAILED, /* no operation runs any longer; `cause` says why */
+    PAGE_LEFT    /* it has left the job */
+};
+
+/* Texts end with a NUL; numbers that are not known are 0, ranks -1. */
+struct page_identity {
+    char job[64], host[128], version[16];
+    int32_t rank, size, local_rank, local_size, epoch;
+    int32_t process;        /* its id, which is also that of its main thread */
+    uint64_t process_start; /* platform.h: distinguishes it from a later process of that id */
+    int64_t opened;         /* clock_now's */
+    int64_t opened_at;      /* the same as ns since 1970 */
+};
+
+/* Written by one thread at a time, except wait_ns. */
+struct operation_counters {
+    atomic_uint_fast64_t submitted, succeeded, failed, batches, bytes, wait_ns;
+};
+
+/* A thread that sleeps until an operation ends. */
+struct page_caller {
+    atomic_uint_fast64_t thread; /* its id; 0: none */
+    atomic_uint_fast64_t record; /* number of the record of that operation; 0: it has none */
+    _Atomic int64_t since;       /* clock_now's */
+    uint64_t spare;
+};
+
+struct page_head {
+    atomic_uint_fast64_t magic;
+    atomic_uint version;
+    atomic_uint state;               /* page_state */
+    atomic_uint_fast64_t generation; /* even; changes with the identity */
+    _Atomic int64_t owner;           /* the process that writes; 0: none does */
+    struct page_identity identity;
+    _Atomic int64_t child; /* the process that the starter has started, which need not be the rank; 0: none */
+    atomic_uint_fast64_t child_start;
+    char cause[512];
+
+    _Alignas(64) _Atomic int64_t progress; /* when an operation last ended, clock_now's; 0: none has */
+    atomic_uint_fast64_t records;          /* the number of the newest record */
+    atomic_uint_fast64_t dropped;          /* requests without a record: too many were in flight */
+    atomic_uint_fast64_t sets;             /* process sets so far */
+    _Alignas(64) struct page_caller callers[PAGE_CALLERS];
+};
+
+struct page_set {
+    _Atomic int32_t id, size; /* size 0: this rank does not take part, or no longer */
+    _Alignas(64) struct operation_counters operations[PAGE_OPERATIONS];
+};
+
+struct page_name {
+    atomic_uint_fast64_t id;
+    atomic_uint uses; /* requests with this name so far */
+    uint32_t spare;
+    char text[PAGE_NAME_TEXT]; /* the end of a longer one */
+};
+
+/* Added to the number of a request whose user gave no name. */
+#define PAGE_COUNTED UINT32_C(0x80000000)
+
+enum { RECORD_GROUPED = 1, RECORD_HELD = 2 };
+
+/* One request of this rank. The times are clock_now's. */
+struct page_record {
+    atomic_uint_fast64_t number;
+    _Atomic int64_t submitted; /* when the engine took it from its queue */
+    _Atomic int64_t decided;   /* when this rank learned that all ranks had submitted it; 0: it has not */
+    _Atomic int64_t ended;     /* 0: it is in flight */
+    atomic_uint_fast64_t bytes;
+    atomic_uint_fast64_t batch; /* the number of the decision, in its process set */
+    atomic_uint name;           /* low bits of page_name.id, or PAGE_COUNTED + n */
+    _Atomic int32_t process_set;
+    _Atomic uint8_t operation;
+    _Atomic uint8_t outcome; /* hvd_code */
+    _Atomic uint8_t flags;   /* RECORD_* */
+    uint8_t spare[5];
+};
+_Static_assert(sizeof(struct page_record) == 64, "a cache line");
+
+struct page {
+    union {
+        struct page_head head;
+        char head_bytes[4096];
+    };
+    struct page_set sets[PAGE_SETS];
+    struct page_name names[PAGE_NAMES];
+    struct page_record records[PAGE_RECORDS];
+};
+_Static_assert(sizeof(struct page_head) <= 4096 && sizeof(struct page) <= PAGE_BYTES, "it fits");
+
+/* ---- the starter of a process -------------------------------------------------------------------------- */
+
+/* Makes a page for a process that is about to start; returns its descriptor, or -1 (errno). */
+int page_create(const struct page_identity *identity);
+/* The process was started. */
+void page_set_child(int fd, int process);
+
+/* ---- a rank -------------------------------------------------------------------------------------------- */
+
+struct page_writer {
+    struct page *page;
+    atomic_int fd;    /* -1: the page is memory of this process alone */
+    uint64_t number;  /* of the newest record */
+    uint32_t next;    /* where the next record goes */
+    uint32_t name_id; /* of the newest name */
+};
+
+/* Opens the page at `path`, unless another process or context writes it, or makes one ("" or none there). If
+ * the system refuses shared memory, the page is memory of this process alone, and the log says so once. */
+hvd_code page_open(struct page_writer *writer, const char *path, const struct page_identity *identity,
+                   hvd_status *status);
+/* All ranks have met. */
+void page_joined(struct page_writer *writer, int local_rank, int local_size);
+/* No operation runs any longer. The first cause counts. */
+void page_fail(struct page_writer *writer, const char *cause);
+/* This rank writes no longer; what it has written stays. Fine if it was never opened. */
+void page_leave(struct page_writer *writer);
+/* Unmaps it. Fine if it was never opened. */
+void page_free(struct page_writer *writer);
+/* In a child of fork(), which must not touch the page: closes the descriptor. */
+void page_forget(struct page_writer *writer);
+
+/* Returns the place of a new process set, or NULL if there is none left. One thread at a time. */
+struct page_set *page_add_set(struct page_writer *writer, int id);
+
+/* Gives a name an id. The oldest name makes room, and its requests in flight, if there are any, become
+ * nameless. */
+uint32_t page_add_name(struct page_writer *writer, const char *text);
+
+/* Counts a use of a name; returns false if it has lost its id (0: it never had one). */
+static inline bool page_use_name(struct page_writer *writer, uint32_t id)
+{
+    struct page_name *name = &writer->page->names[id % PAGE_NAMES];
+    if (!id || atomic_load_explicit(&name->id, memory_order_relaxed) != id)
+        return false;
+    unsigned uses = atomic_load_explicit(&name->uses, memory_order_relaxed);
+    atomic_store_explicit(&name->uses, uses + 1, memory_order_relaxed);
+    return true;
+}
+
+struct page_entry {
+    int64_t submitted;
+    uint64_t bytes;
+    uint32_t name;
+    int32_t process_set;
+    uint8_t operation, flags;
+};
+
+/* Returns the place of its record, or 0 if all near places are of requests in flight. Functions that take a
+ * place do nothing with 0. */
+uint32_t page_submitted(struct page_writer *writer, const struct page_entry *entry);
+/* It is no longer held back. */
+void page_released(struct page_writer *writer, uint32_t place);
+void page_decided(struct page_writer *writer, uint32_t place, uint64_t batch, int64_t now);
+void page_ended(struct page_writer *writer, uint32_t place, hvd_code outcome, int64_t now);
+
+/* Around a sleep of this thread, which is not the progress thread. Any thread. Returns what page_woken
+ * needs. */
+unsigned page_sleeps(struct page_writer *writer, uint32_t place, int64_t since);
+void page_woken(struct page_writer *writer, unsigned caller);
+
+#endif

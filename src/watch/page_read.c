@@ -1,0 +1,383 @@
+/* page_read.c - see page_read.h. */
+#include "watch/page_read.h"
+
+#include "base/status.h"
+#include "base/types.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define READ_TRIES 3
+
+static uint64_t get(const atomic_uint_fast64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static int64_t get_time(const _Atomic int64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+/* ---- a copy that is consistent ------------------------------------------------------------------------- */
+
+struct page_copies {
+    struct page before, page, after;
+};
+
+struct page_copies *page_copies_create(void)
+{
+    return calloc(1, sizeof(struct page_copies));
+}
+
+void page_copies_free(struct page_copies *copies)
+{
+    free(copies);
+}
+
+/* Reading, not mapping: a file that somebody shortens can't end this process, and no memory is allocated for
+ * parts that the rank has never touched. */
+static hvd_code copy(int fd, struct page *to, hvd_status *status)
+{
+    size_t done = 0;
+    while (done < sizeof *to) {
+        ssize_t part = pread(fd, (char *)to + done, sizeof *to - done, (off_t)done);
+        if (part < 0 && errno == EINTR)
+            continue;
+        if (part <= 0)
+            return part ? status_set_errno(status, errno, "can't read the page of a rank")
+                        : status_set(status, HVD_REFUSED, "a page of a rank is too short");
+        done += (size_t)part;
+    }
+    return HVD_OK;
+}
+
+/* A number that is equal in the copies before and after was valid during the whole copy in between. */
+static void drop_if_changed(atomic_uint_fast64_t *number, const atomic_uint_fast64_t *before,
+                            const atomic_uint_fast64_t *after)
+{
+    if (get(number) != get(before) || get(number) != get(after))
+        atomic_store_explicit(number, 0, memory_order_relaxed);
+}
+
+hvd_code page_read(int fd, struct page_copies *copies, int64_t now, struct page_summary *summary,
+                   hvd_status *status)
+{
+    struct page *before = &copies->before, *page = &copies->page, *after = &copies->after;
+    uint64_t generation = 1;
+    for (int i = 0; i < READ_TRIES && generation % 2; i++) {
+        TRY(copy(fd, before, status));
+        TRY(copy(fd, page, status));
+        TRY(copy(fd, after, status));
+        generation = get(&page->head.generation);
+        if (get(&before->head.generation) != generation || get(&after->head.generation) != generation)
+            generation = 1;
+    }
+    if (generation % 2)
+        return status_set(status, HVD_REFUSED, "the page of a rank is half written");
+    for (int i = 0; i < PAGE_NAMES; i++)
+        drop_if_changed(&page->names[i].id, &before->names[i].id, &after->names[i].id);
+    for (int i = 0; i < PAGE_RECORDS; i++)
+        drop_if_changed(&page->records[i].number, &before->records[i].number, &after->records[i].number);
+    return page_summarize(page, now, summary, status);
+}
+
+/* ---- texts, times -------------------------------------------------------------------------------------- */
+
+/* Copies a text that may lack its NUL. What is no printable ASCII becomes '?': it could control a terminal.
+ */
+static void copy_text(char *to, size_t capacity, const char *from, size_t length)
+{
+    size_t at = 0;
+    for (; at < length && at + 1 < capacity && from[at]; at++)
+        to[at] = from[at] >= ' ' && from[at] <= '~' ? from[at] : '?';
+    to[at] = '\0';
+}
+
+/* Times are never later than now, and differences of two can't overflow. */
+static int64_t valid_time(const _Atomic int64_t *word, int64_t now)
+{
+    int64_t time = get_time(word);
+    return time < 0 || time > now ? now : time;
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------ */
+
+static const char *operation_of(unsigned number)
+{
+    return operation_known((int)number) ? operation_name((hvd_operation)number) : "operation";
+}
+
+static void write_title(const struct page *page, const struct page_record *record, char *title)
+{
+    unsigned id = atomic_load_explicit(&record->name, memory_order_relaxed);
+    unsigned flags = atomic_load_explicit(&record->flags, memory_order_relaxed);
+    const struct page_name *name = &page->names[id % PAGE_NAMES];
+    char text[PAGE_NAME_TEXT] = "?";
+    if (id & PAGE_COUNTED)
+        snprintf(text, sizeof text, "noname.%u", id & ~PAGE_COUNTED);
+    else if (id && get(&name->id) == id)
+        copy_text(text, sizeof text, name->text, sizeof name->text);
+    snprintf(title, PAGE_TITLE, "%s%s.%s", flags & RECORD_GROUPED ? "grouped_" : "",
+             operation_of(atomic_load_explicit(&record->operation, memory_order_relaxed)), text);
+}
+
+static void read_request(const struct page *page, const struct page_record *record, int64_t now,
+                         struct page_request *request)
+{
+    *request = (struct page_request){
+        .operation = (hvd_operation)atomic_load_explicit(&record->operation, memory_order_relaxed),
+        .process_set = atomic_load_explicit(&record->process_set, memory_order_relaxed),
+        .number = get(&record->number),
+        .bytes = get(&record->bytes),
+        .batch = get(&record->batch),
+        .submitted = valid_time(&record->submitted, now),
+        .decided = valid_time(&record->decided, now),
+        .ended = valid_time(&record->ended, now),
+        .outcome = (hvd_code)atomic_load_explicit(&record->outcome, memory_order_relaxed),
+        .held = atomic_load_explicit(&record->flags, memory_order_relaxed) & RECORD_HELD};
+    write_title(page, record, request->title);
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const struct page_request *one = a, *other = b;
+    return (one->number > other->number) - (one->number < other->number);
+}
+
+static hvd_code read_requests(const struct page *page, int64_t now, struct page_summary *summary,
+                              hvd_status *status)
+{
+    const struct page_record *last = NULL;
+    int count = 0;
+    for (int i = 0; i < PAGE_RECORDS; i++) {
+        const struct page_record *record = &page->records[i];
+        if (!get(&record->number))
+            continue;
+        count += !get_time(&record->ended);
+        if (get_time(&record->ended) && (!last || get_time(&record->ended) > get_time(&last->ended)))
+            last = record;
+    }
+    if (last)
+        read_request(page, last, now, &summary->last);
+    if (!count)
+        return HVD_OK;
+    summary->requests = calloc((size_t)count, sizeof *summary->requests);
+    if (!summary->requests)
+        return status_no_memory(status);
+    for (int i = 0; i < PAGE_RECORDS; i++) {
+        const struct page_record *record = &page->records[i];
+        if (get(&record->number) && !get_time(&record->ended))
+            read_request(page, record, now, &summary->requests[summary->request_count++]);
+    }
+    qsort(summary->requests, (size_t)count, sizeof *summary->requests, compare_numbers);
+    return HVD_OK;
+}
+
+/* ---- the rest ------------------------------------------------------------------------------------------ */
+
+static void read_head(const struct page_head *head, int64_t now, struct page_summary *summary)
+{
+    const struct page_identity *from = &head->identity;
+    struct page_identity *to = &summary->identity;
+    *to = *from;
+    copy_text(to->job, sizeof to->job, from->job, sizeof from->job);
+    copy_text(to->host, sizeof to->host, from->host, sizeof from->host);
+    copy_text(to->version, sizeof to->version, from->version, sizeof from->version);
+    to->opened = from->opened < 0 || from->opened > now ? now : from->opened;
+    copy_text(summary->cause, sizeof summary->cause, head->cause, sizeof head->cause);
+    unsigned state = atomic_load_explicit(&head->state, memory_order_relaxed);
+    summary->state = state <= PAGE_LEFT ? (enum page_state)state : PAGE_LEFT;
+    summary->child = (int)get_time(&head->child);
+    summary->child_start = get(&head->child_start);
+    summary->progress = valid_time(&head->progress, now);
+    summary->dropped = get(&head->dropped);
+    for (int i = 0; i < PAGE_CALLERS; i++) {
+        const struct page_caller *caller = &head->callers[i];
+        if (get(&caller->thread))
+            summary->threads[summary->thread_count++] = (struct page_thread){
+                (int)get(&caller->thread), get(&caller->record), valid_time(&caller->since, now)};
+    }
+}
+
+static void read_sets(const struct page *page, struct page_summary *summary)
+{
+    uint64_t count = get(&page->head.sets);
+    summary->set_count = count < PAGE_SETS ? (int)count : PAGE_SETS;
+    for (int i = 0; i < summary->set_count; i++) {
+        const struct page_set *set = &page->sets[i];
+        summary->sets[i] = (struct page_membership){atomic_load_explicit(&set->id, memory_order_relaxed),
+                                                    atomic_load_explicit(&set->size, memory_order_relaxed)};
+        for (int j = 0; j < PAGE_OPERATIONS; j++) {
+            const struct operation_counters *counters = &set->operations[j];
+            summary->submitted += get(&counters->submitted);
+            summary->succeeded += get(&counters->succeeded);
+            summary->failed += get(&counters->failed);
+            summary->batches += get(&counters->batches);
+            summary->bytes += get(&counters->bytes);
+            summary->wait_ns += get(&counters->wait_ns);
+        }
+    }
+}
+
+hvd_code page_summarize(const struct page *page, int64_t now, struct page_summary *summary,
+                        hvd_status *status)
+{
+    unsigned version = atomic_load_explicit(&page->head.version, memory_order_relaxed);
+    *summary = (struct page_summary){0};
+    if (get(&page->head.magic) != PAGE_MAGIC)
+        return status_set(status, HVD_REFUSED, "it is no page of a rank");
+    if (version != PAGE_VERSION)
+        return status_set(status, HVD_REFUSED,
+                          "the page of a rank has layout %u, this program knows %d: they are of different "
+                          "versions of Horovod",
+                          version, PAGE_VERSION);
+    read_head(&page->head, now, summary);
+    read_sets(page, summary);
+    for (int i = 0; i < PAGE_NAMES; i++) {
+        unsigned uses = atomic_load_explicit(&page->names[i].uses, memory_order_relaxed);
+        if (get(&page->names[i].id) && uses > summary->steps)
+            summary->steps = uses;
+    }
+    return read_requests(page, now, summary, status);
+}
+
+void page_summary_free(struct page_summary *summary)
+{
+    free(summary->requests);
+    summary->requests = NULL;
+    summary->request_count = 0;
+}
+
+/* ---- which requests wait for whom ---------------------------------------------------------------------- */
+
+/* A request in flight, on one rank. */
+struct flight {
+    const struct page_request *request;
+    int page;
+};
+
+static int compare_requests(const struct page_request *a, const struct page_request *b)
+{
+    int order = (a->process_set > b->process_set) - (a->process_set < b->process_set);
+    return order ? order : strcmp(a->title, b->title);
+}
+
+static int compare_flights(const void *one, const void *other)
+{
+    const struct flight *a = one, *b = other;
+    int order = compare_requests(a->request, b->request);
+    return order ? order : a->page - b->page;
+}
+
+static int compare_waitings(const void *one, const void *other)
+{
+    const struct page_waiting *a = one, *b = other;
+    int order = (a->since > b->since) - (a->since < b->since);
+    return order ? order : compare_requests(a->request, b->request);
+}
+
+static bool has_joined(const struct page_summary *page, int id)
+{
+    for (int i = 0; i < page->request_count; i++) {
+        if (page->requests[i].operation == HVD_JOIN && page->requests[i].process_set == id)
+            return true;
+    }
+    return false;
+}
+
+static int size_of_set(const struct page_summary *page, int id)
+{
+    for (int i = 0; i < page->set_count; i++) {
+        if (page->sets[i].id == id)
+            return page->sets[i].size;
+    }
+    return 0;
+}
+
+/* Compares the flights of one name in one process set. A rank that knows the decision, or has joined, is not
+ * missing; one whose request is held back is, since the other ranks can't know of it. */
+static void compare_pages(const struct page_summary *pages, int count, const struct flight *flights,
+                          int flight_count, struct page_waiting *waiting)
+{
+    int members = 0, size = 0;
+    for (int page = 0; page < count; page++) {
+        int seen = size_of_set(&pages[page], flights->request->process_set);
+        size = seen > size ? seen : size;
+        members += seen > 0;
+        waiting->parts[page] =
+            seen > 0 && !has_joined(&pages[page], flights->request->process_set) ? PART_MISSING : PART_NONE;
+    }
+    for (int i = 0; i < flight_count; i++) {
+        const struct page_request *request = flights[i].request;
+        uint8_t *part = &waiting->parts[flights[i].page];
+        if (*part != PART_WAITS) /* nameless requests of one operation share a title */
+            *part = request->decided ? PART_NONE : PART_WAITS;
+        if (request->decided || (waiting->request && waiting->since <= request->submitted))
+            continue;
+        waiting->request = request;
+        waiting->since = request->submitted;
+    }
+    for (int page = 0; page < count; page++) {
+        waiting->waits += waiting->parts[page] == PART_WAITS;
+        waiting->missing += waiting->parts[page] == PART_MISSING;
+    }
+    waiting->hidden = size > members ? size - members : 0;
+}
+
+static void group(const struct page_summary *pages, int count, const struct flight *flights, int flight_count,
+                  struct page_waitings *waitings)
+{
+    for (int first = 0, end; first < flight_count; first = end) {
+        struct page_waiting *waiting = &waitings->list[waitings->count];
+        for (end = first + 1; end < flight_count; end++) {
+            if (compare_requests(flights[first].request, flights[end].request) != 0)
+                break;
+        }
+        *waiting = (struct page_waiting){.parts = waitings->parts + (size_t)waitings->count * (size_t)count};
+        compare_pages(pages, count, flights + first, end - first, waiting);
+        waitings->count += waiting->request != NULL;
+    }
+    qsort(waitings->list, (size_t)waitings->count, sizeof *waitings->list, compare_waitings);
+}
+
+hvd_code page_waitings_find(const struct page_summary *pages, int count, struct page_waitings *waitings,
+                            hvd_status *status)
+{
+    size_t total = 0, names = 0;
+    *waitings = (struct page_waitings){0};
+    for (int i = 0; i < count; i++)
+        total += (size_t)pages[i].request_count;
+    if (!total)
+        return HVD_OK;
+    struct flight *flights = calloc(total, sizeof *flights);
+    if (!flights)
+        return status_no_memory(status);
+    total = 0;
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < pages[i].request_count; j++) {
+            if (!pages[i].requests[j].held && pages[i].requests[j].operation != HVD_JOIN)
+                flights[total++] = (struct flight){&pages[i].requests[j], i};
+        }
+    }
+    qsort(flights, total, sizeof *flights, compare_flights);
+    for (size_t i = 0; i < total; i++)
+        names += !i || compare_requests(flights[i - 1].request, flights[i].request) != 0;
+    waitings->list = calloc(names, sizeof *waitings->list);
+    waitings->parts = calloc(names, (size_t)count);
+    hvd_code code = waitings->list && waitings->parts ? HVD_OK : status_no_memory(status);
+    if (!code)
+        group(pages, count, flights, (int)total, waitings);
+    free(flights);
+    return code;
+}
+
+void page_waitings_free(struct page_waitings *waitings)
+{
+    free(waitings->list);
+    free(waitings->parts);
+    *waitings = (struct page_waitings){0};
+}

@@ -1,0 +1,99 @@
+/* page_read.h - reads the page of a rank in another process, and finds out from the pages of several ranks
+ * which requests wait for which ranks. No state; any thread.
+ *
+ * A page may be damaged, or be made by somebody who wants to deceive. So a reader copies it first, relies on
+ * no number or text in it, and replaces what can't be printed. Times that make no sense count as now. */
+#ifndef HVD_WATCH_PAGE_READ_H
+#define HVD_WATCH_PAGE_READ_H
+
+#include "watch/page.h"
+
+/* ---- one page ------------------------------------------------------------------------------------------ */
+
+#define PAGE_TITLE (PAGE_NAME_TEXT + 40)
+
+/* One request. */
+struct page_request {
+    char title[PAGE_TITLE]; /* as users know it: "grouped_allreduce.grad" */
+    hvd_operation operation;
+    int process_set;
+    uint64_t number, bytes, batch;
+    int64_t submitted, decided, ended; /* clock_now's; 0: not yet */
+    hvd_code outcome;
+    bool held;
+};
+
+struct page_thread {
+    int id;
+    uint64_t record; /* number of the request that it waits for; 0: unknown */
+    int64_t since;
+};
+
+struct page_membership {
+    int id, size; /* size 0: not, or no longer */
+};
+
+/* What a page says. */
+struct page_summary {
+    struct page_identity identity;
+    enum page_state state;
+    char cause[512];
+    int child;
+    uint64_t child_start;
+    int64_t progress;
+    uint64_t dropped;
+    struct page_thread threads[PAGE_CALLERS]; /* that sleep in Horovod */
+    int thread_count;
+    struct page_membership sets[PAGE_SETS];
+    int set_count;
+    uint64_t submitted, succeeded, failed, batches, bytes, wait_ns; /* of all process sets in the page */
+    unsigned steps;                /* how often the most frequent name was submitted */
+    struct page_request *requests; /* in flight, in the order of their submission */
+    int request_count;
+    struct page_request last; /* the request that ended last; number 0: none has */
+};
+
+/* Copies for page_read. */
+struct page_copies;
+struct page_copies *page_copies_create(void); /* NULL: out of memory */
+void page_copies_free(struct page_copies *copies);
+
+/* Reads a page that may change meanwhile; the caller frees the summary. `now`: clock_now's. HVD_REFUSED: it
+ * is none, or of another version. */
+hvd_code page_read(int fd, struct page_copies *copies, int64_t now, struct page_summary *summary,
+                   hvd_status *status);
+
+/* The same of a copy that does not change. */
+hvd_code page_summarize(const struct page *page, int64_t now, struct page_summary *summary,
+                        hvd_status *status);
+void page_summary_free(struct page_summary *summary); /* zeroed memory is fine */
+
+/* ---- the pages of several ranks ------------------------------------------------------------------------ */
+
+enum page_part {
+    PART_NONE,   /* not a member of the process set */
+    PART_WAITS,  /* it has submitted the request */
+    PART_MISSING /* it has not */
+};
+
+/* A request that some ranks have submitted, and that is not decided. */
+struct page_waiting {
+    const struct page_request *request; /* of the rank that has waited longest */
+    int64_t since;
+    int waits, missing; /* ranks of these pages */
+    int hidden;         /* members of the process set without a page among these */
+    uint8_t *parts;     /* [count] enum page_part */
+};
+
+struct page_waitings {
+    struct page_waiting *list; /* the one that has waited longest first */
+    int count;
+    uint8_t *parts;
+};
+
+/* Compares the pages of the ranks of one epoch of one job. The result points into the summaries. */
+hvd_code page_waitings_find(const struct page_summary *pages, int count, struct page_waitings *waitings,
+                            hvd_status *status);
+void page_waitings_free(struct page_waitings *waitings);
+
+#endif

@@ -1,0 +1,686 @@
+/* test_page.c - the page of a rank without an engine: what a reader finds in it while it is written, after
+ * its process was killed, and when it is damaged. */
+#include "test.h"
+#include "watch/page_read.h"
+
+#include "base/clock.h"
+#include "base/platform.h"
+#include "random.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const struct page_identity identity = {
+    .job = "job", .host = "a", .version = "1", .rank = 1, .size = 3, .local_rank = -1, .process = 77};
+
+static struct page_writer opened(const char *path)
+{
+    struct page_writer writer = {0};
+    ASSERT_OK(page_open(&writer, path, &identity, &check_status));
+    page_joined(&writer, 1, 3);
+    return writer;
+}
+
+static void closed(struct page_writer *writer)
+{
+    page_leave(writer);
+    page_free(writer);
+}
+
+static struct page_summary read_of(int fd, int64_t now)
+{
+    struct page_copies *copies = page_copies_create();
+    struct page_summary summary;
+    assert_non_null(copies);
+    ASSERT_OK(page_read(fd, copies, now, &summary, &check_status));
+    page_copies_free(copies);
+    return summary;
+}
+
+static uint32_t submit(struct page_writer *writer, uint32_t name, int set, int64_t now)
+{
+    return page_submitted(writer, &(struct page_entry){.submitted = now,
+                                                       .bytes = (uint64_t)now * 4,
+                                                       .name = name,
+                                                       .process_set = set,
+                                                       .operation = HVD_ALLREDUCE});
+}
+
+static struct page_set *add_set(struct page_writer *writer, int id, int size)
+{
+    struct page_set *set = page_add_set(writer, id);
+    if (set)
+        atomic_store(&set->size, size);
+    return set;
+}
+
+/* ---- what was written is read -------------------------------------------------------------------------- */
+
+TEST(test_life_of_a_request)
+{
+    struct page_writer writer = opened("");
+    uint32_t name = page_add_name(&writer, "weight");
+    uint32_t place = submit(&writer, name, 0, 100);
+    struct page_summary summary = read_of(writer.fd, 1000);
+    assert_int_equal(summary.state, PAGE_OPEN);
+    assert_string_equal(summary.identity.job, "job");
+    assert_int_equal(summary.identity.local_size, 3);
+    assert_int_equal(summary.request_count, 1);
+    assert_string_equal(summary.requests[0].title, "allreduce.weight");
+    assert_int_equal(summary.requests[0].bytes, 400);
+    assert_int_equal(summary.requests[0].submitted, 100);
+    assert_int_equal(summary.requests[0].decided, 0);
+    assert_int_equal(summary.last.number, 0);
+    page_summary_free(&summary);
+
+    page_decided(&writer, place, 7, 200);
+    summary = read_of(writer.fd, 1000);
+    assert_int_equal(summary.requests[0].decided, 200);
+    assert_int_equal(summary.requests[0].batch, 7);
+    page_summary_free(&summary);
+
+    page_ended(&writer, place, HVD_MISMATCH, 300);
+    summary = read_of(writer.fd, 1000);
+    assert_int_equal(summary.request_count, 0);
+    assert_int_equal(summary.last.ended, 300);
+    assert_int_equal(summary.last.outcome, HVD_MISMATCH);
+    assert_int_equal(summary.progress, 300);
+    page_summary_free(&summary);
+    closed(&writer);
+}
+
+TEST(test_titles)
+{
+    struct page_writer writer = opened("");
+    char longest[300];
+    memset(longest, 'x', sizeof longest);
+    strcpy(longest + sizeof longest - 8, "last\x1b[m");
+    page_submitted(&writer, &(struct page_entry){.name = 3 | PAGE_COUNTED, .operation = HVD_BARRIER});
+    page_submitted(&writer, &(struct page_entry){.name = page_add_name(&writer, longest),
+                                                 .operation = HVD_BROADCAST,
+                                                 .flags = RECORD_GROUPED | RECORD_HELD});
+    page_submitted(&writer, &(struct page_entry){.name = 999, .operation = 200});
+    struct page_summary summary = read_of(writer.fd, 1);
+    assert_int_equal(summary.request_count, 3);
+    assert_string_equal(summary.requests[0].title, "barrier.noname.3");
+    check_text(summary.requests[1].title, "grouped_broadcast.xxx");
+    check_text(summary.requests[1].title, "xlast?[m"); /* no control character reaches a terminal */
+    assert_true(summary.requests[1].held);
+    assert_string_equal(summary.requests[2].title, "operation.?");
+    page_summary_free(&summary);
+    closed(&writer);
+}
+
+TEST(test_requests_in_flight_survive_the_wrap_of_the_ring)
+{
+    struct page_writer writer = opened("");
+    uint32_t name = page_add_name(&writer, "stuck"), stuck[3];
+    for (int i = 0; i < 3; i++)
+        stuck[i] = submit(&writer, name, 0, 1 + i);
+    for (int i = 0; i < 3 * PAGE_RECORDS; i++)
+        page_ended(&writer, submit(&writer, i | PAGE_COUNTED, 0, 10 + i), HVD_OK, 20 + i);
+    struct page_summary summary = read_of(writer.fd, INT64_MAX);
+    assert_int_equal(summary.request_count, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(summary.requests[i].number, i + 1);
+    assert_int_equal(summary.last.number, 3 + 3 * PAGE_RECORDS);
+    assert_int_equal(summary.dropped, 0);
+    page_summary_free(&summary);
+    page_ended(&writer, stuck[1], HVD_OK, 1);
+    summary = read_of(writer.fd, INT64_MAX);
+    assert_int_equal(summary.request_count, 2);
+    page_summary_free(&summary);
+    closed(&writer);
+}
+
+TEST(test_more_requests_than_places)
+{
+    struct page_writer writer = opened("");
+    uint32_t places[PAGE_RECORDS];
+    for (int i = 0; i < PAGE_RECORDS; i++)
+        assert_int_not_equal(places[i] = submit(&writer, i | PAGE_COUNTED, 0, 1), 0);
+    assert_int_equal(submit(&writer, 1 | PAGE_COUNTED, 0, 1), 0);
+    page_decided(&writer, 0, 1, 1); /* what has no place is ignored */
+    page_ended(&writer, 0, HVD_OK, 1);
+    struct page_summary summary = read_of(writer.fd, 1);
+    assert_int_equal(summary.request_count, PAGE_RECORDS);
+    assert_int_equal(summary.dropped, 1);
+    page_summary_free(&summary);
+    for (int i = 0; i < PAGE_RECORDS; i++)
+        page_ended(&writer, places[i], HVD_OK, 1);
+    assert_int_not_equal(submit(&writer, 1 | PAGE_COUNTED, 0, 1), 0);
+    closed(&writer);
+}
+
+TEST(test_names_make_room_for_each_other)
+{
+    struct page_writer writer = opened("");
+    uint32_t first = page_add_name(&writer, "first");
+    assert_true(page_use_name(&writer, first));
+    assert_false(page_use_name(&writer, 0));
+    submit(&writer, first, 0, 1);
+    for (int i = 0; i < PAGE_NAMES; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "name%d", i);
+        submit(&writer, page_add_name(&writer, text), 0, 1);
+    }
+    struct page_summary summary = read_of(writer.fd, 1);
+    assert_string_equal(summary.requests[0].title, "allreduce.?"); /* rather none than a wrong one */
+    assert_string_equal(summary.requests[1].title, "allreduce.name0");
+    assert_string_equal(summary.requests[PAGE_NAMES].title, "allreduce.name2047");
+    page_summary_free(&summary);
+    assert_false(page_use_name(&writer, first));
+    uint32_t again = page_add_name(&writer, "first");
+    for (int i = 0; i < 9; i++)
+        assert_true(page_use_name(&writer, again));
+    summary = read_of(writer.fd, 1);
+    assert_int_equal(summary.steps, 10);
+    page_summary_free(&summary);
+    closed(&writer);
+}
+
+TEST(test_process_sets_and_counters)
+{
+    struct page_writer writer = opened("");
+    for (int i = 0; i < PAGE_SETS; i++)
+        atomic_store(&add_set(&writer, i, 2)->operations[HVD_ALLREDUCE].bytes, 3);
+    assert_null(add_set(&writer, 99, 2));
+    struct page_summary summary = read_of(writer.fd, 1);
+    assert_int_equal(summary.set_count, PAGE_SETS);
+    assert_int_equal(summary.sets[5].id, 5);
+    assert_int_equal(summary.bytes, 3 * PAGE_SETS);
+    page_summary_free(&summary);
+    closed(&writer);
+}
+
+TEST(test_threads_that_sleep)
+{
+    struct page_writer writer = opened("");
+    uint32_t place = submit(&writer, 1 | PAGE_COUNTED, 0, 1);
+    unsigned callers[PAGE_CALLERS];
+    for (int i = 0; i < PAGE_CALLERS; i++)
+        callers[i] = page_sleeps(&writer, i ? 0 : place, 5 + i);
+    page_woken(&writer, page_sleeps(&writer, 0, 1)); /* there is no place left */
+    struct page_summary summary = read_of(writer.fd, 9999);
+    assert_int_equal(summary.thread_count, PAGE_CALLERS);
+    assert_int_equal(summary.threads[0].id, getpid());
+    assert_int_equal(summary.threads[0].record, 1);
+    assert_int_equal(summary.threads[1].record, 0);
+    assert_int_equal(summary.threads[1].since, 6);
+    page_summary_free(&summary);
+    for (int i = 0; i < PAGE_CALLERS; i++)
+        page_woken(&writer, callers[i]);
+    summary = read_of(writer.fd, 9999);
+    assert_int_equal(summary.thread_count, 0);
+    page_summary_free(&summary);
+    closed(&writer);
+}
+
+/* ---- whose page it is ---------------------------------------------------------------------------------- */
+
+static ino_t file_of(const struct page_writer *writer)
+{
+    struct stat info;
+    assert_int_equal(fstat(writer->fd, &info), 0);
+    return info.st_ino;
+}
+
+TEST(test_a_given_page_has_one_writer)
+{
+    char path[64];
+    struct stat info;
+    int fd = page_create(&identity), before = count_entries("/proc/self/fd");
+    assert_true(fd >= 0 && fstat(fd, &info) == 0);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), fd);
+    page_set_child(fd, getpid());
+    struct page_summary summary = read_of(fd, 1);
+    assert_int_equal(summary.state, PAGE_STARTED);
+    assert_int_equal(summary.child, getpid());
+    page_summary_free(&summary);
+
+    struct page_writer one = opened(path), other = opened(path);
+    assert_int_equal(file_of(&one), info.st_ino);
+    assert_int_not_equal(file_of(&other), info.st_ino);
+    page_add_set(&one, 5);
+    submit(&one, page_add_name(&one, "old"), 0, 1);
+    page_fail(&one, "first");
+    page_fail(&one, "second");
+    closed(&other);
+    closed(&one);
+    summary = read_of(fd, 1);
+    assert_int_equal(summary.state, PAGE_FAILED);
+    assert_string_equal(summary.cause, "first");
+    assert_int_equal(summary.request_count, 1);
+    page_summary_free(&summary);
+
+    one = opened(path); /* the next epoch */
+    assert_int_equal(file_of(&one), info.st_ino);
+    summary = read_of(fd, 1);
+    assert_int_equal(summary.state, PAGE_OPEN);
+    assert_string_equal(summary.cause, "");
+    assert_int_equal(summary.request_count + summary.set_count, 0);
+    page_summary_free(&summary);
+    closed(&one);
+    summary = read_of(fd, 1);
+    assert_int_equal(summary.state, PAGE_LEFT);
+    page_summary_free(&summary);
+    assert_int_equal(count_entries("/proc/self/fd"), before);
+    close(fd);
+}
+
+TEST(test_other_files_are_no_pages)
+{
+    int fd = platform_memory_create(PAGE_BYTES, false);
+    char memory[64];
+    snprintf(memory, sizeof memory, "/proc/self/fd/%d", fd);
+    const char *const paths[] = {"/dev/zero",          "/dev/null", "/proc/self/exe",
+                                 "/proc/self/fd/9999", "/",         memory};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct page_writer writer = opened(paths[i]);
+        struct page_summary summary = read_of(writer.fd, 1);
+        assert_int_equal(summary.state, PAGE_OPEN);
+        page_summary_free(&summary);
+        closed(&writer);
+    }
+    struct page *zeros = platform_memory_map(fd, PAGE_BYTES);
+    assert_int_equal(atomic_load(&zeros->head.state), 0);
+    platform_memory_unmap(zeros, PAGE_BYTES);
+    close(fd);
+}
+
+TEST(test_a_killed_rank_leaves_its_page)
+{
+    char path[64];
+    int fd = page_create(&identity), status;
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), fd);
+    pid_t child = fork();
+    if (child == 0) {
+        struct page_writer writer = opened(path);
+        submit(&writer, page_add_name(&writer, "last"), 0, 1);
+        raise(SIGKILL);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    struct page_summary summary = read_of(fd, 1);
+    assert_int_equal(summary.request_count, 1);
+    assert_string_equal(summary.requests[0].title, "allreduce.last");
+    page_summary_free(&summary);
+    struct page_writer writer = opened(path); /* its owner is gone, so the next process may have it */
+    assert_true(file_of(&writer));
+    summary = read_of(fd, 1);
+    assert_int_equal(summary.request_count, 0);
+    page_summary_free(&summary);
+    closed(&writer);
+    close(fd);
+}
+
+TEST(test_without_descriptors_the_page_is_private)
+{
+    struct rlimit before, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){0, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    struct page_writer writer = opened("/proc/self/exe"), other = opened("");
+    setrlimit(RLIMIT_NOFILE, &before);
+    assert_int_equal(writer.fd, -1);
+    page_ended(&writer, submit(&writer, page_add_name(&writer, "name"), 0, 1), HVD_OK, 2);
+    assert_int_equal(atomic_load(&writer.page->records[0].ended), 2);
+    closed(&other);
+    closed(&writer);
+}
+
+TEST(test_a_page_that_was_never_opened)
+{
+    struct page_writer writer = {0};
+    page_fail(&writer, "text");
+    page_forget(&writer);
+    closed(&writer);
+    assert_int_equal(fcntl(0, F_GETFD) == -1 ? -1 : 0, 0); /* its descriptor was none, not 0 */
+}
+
+/* ---- readers ------------------------------------------------------------------------------------------- */
+
+static void (*before_read)(int number); /* of the copies that page_read makes, from 0 */
+static int reads;
+
+/* In place of the system's: page_read reads a page in one call. */
+ssize_t pread(int fd, void *to, size_t length, off_t at)
+{
+    if (before_read)
+        before_read(reads++);
+    return lseek(fd, at, SEEK_SET) < 0 ? -1 : read(fd, to, length);
+}
+
+static struct page_writer changing;
+static uint32_t changing_places[3];
+static int change_before;
+
+/* The ring is full, so that its next places are those of the requests that end now. */
+static void replace_one(int number)
+{
+    if (number != change_before)
+        return;
+    page_ended(&changing, changing_places[1], HVD_OK, 1);
+    page_add_name(&changing, "other"); /* replaces the oldest */
+    changing_places[1] = submit(&changing, 7 | PAGE_COUNTED, 0, 1);
+}
+
+TEST(test_what_changes_while_it_is_read_is_left_out)
+{
+    for (change_before = 1; change_before <= 2; change_before++) {
+        changing = opened("");
+        for (int i = 0; i < PAGE_NAMES; i++)
+            page_add_name(&changing, "name");
+        for (int i = 0; i < PAGE_RECORDS; i++) {
+            uint32_t place = submit(&changing, i < 3 ? (uint32_t)i + 1 : PAGE_COUNTED, 0, 1);
+            if (i < 3)
+                changing_places[i] = place;
+        }
+        reads = 0;
+        before_read = replace_one;
+        struct page_summary summary = read_of(changing.fd, 1);
+        before_read = NULL;
+        assert_int_equal(reads, 3);
+        assert_int_equal(summary.request_count, PAGE_RECORDS - 1);
+        assert_string_equal(summary.requests[0].title, "allreduce.?"); /* its name was replaced */
+        assert_int_equal(summary.requests[0].number, 1);
+        assert_int_equal(summary.requests[1].number, 3);
+        assert_string_equal(summary.requests[1].title, "allreduce.name");
+        page_summary_free(&summary);
+        closed(&changing);
+    }
+}
+
+static void never_settles(int number)
+{
+    (void)number;
+    page_joined(&changing, 1, 1);
+}
+
+TEST(test_a_head_that_changes_all_the_time)
+{
+    struct page_copies *copies = page_copies_create();
+    struct page_summary summary;
+    changing = opened("");
+    before_read = never_settles;
+    ASSERT_FAILS(page_read(changing.fd, copies, 1, &summary, &check_status), HVD_REFUSED, "half written");
+    before_read = NULL;
+    page_copies_free(copies);
+    closed(&changing);
+}
+
+static struct page_writer interrupted;
+static volatile int interruptions, torn;
+
+/* Runs between any two stores of the writer, and looks at what it writes just now. */
+static void look_between(int signal)
+{
+    (void)signal;
+    const struct page_record *record =
+        &interrupted.page->records[(interrupted.next + PAGE_RECORDS - 1) % PAGE_RECORDS];
+    const struct page_name *name = &interrupted.page->names[interrupted.name_id % PAGE_NAMES];
+    uint64_t number = atomic_load(&record->number), id = atomic_load(&name->id);
+    if (number &&
+        ((uint64_t)atomic_load(&record->submitted) != number || atomic_load(&record->bytes) != 4 * number))
+        torn++;
+    if (id && strtoul(name->text, NULL, 10) != id)
+        torn++;
+    interruptions++;
+}
+
+TEST(test_the_order_of_stores)
+{
+    struct itimerval often = {{0, 20}, {0, 20}}, never = {{0, 0}, {0, 0}};
+    int64_t deadline = clock_now() + 60 * CLOCK_SECOND;
+    interrupted = opened("");
+    signal(SIGALRM, look_between);
+    setitimer(ITIMER_REAL, &often, NULL);
+    for (uint64_t number = 1; interruptions < 3000 && clock_now() < deadline; number++) {
+        char text[32];
+        snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+        page_ended(&interrupted, submit(&interrupted, page_add_name(&interrupted, text), 0, (int64_t)number),
+                   HVD_OK, (int64_t)number);
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+    signal(SIGALRM, SIG_DFL);
+    assert_int_equal(torn, 0);
+    closed(&interrupted);
+}
+
+static atomic_bool stop;
+
+/* Each request has its number in all of its fields. */
+static void *write_requests(void *argument)
+{
+    struct page_writer *writer = argument;
+    uint32_t in_flight[64] = {0};
+    for (uint64_t number = 1; !atomic_load(&stop); number++) {
+        char text[32];
+        uint32_t *place = &in_flight[number % 64];
+        page_ended(writer, *place, HVD_OK, (int64_t)number);
+        snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+        *place = submit(writer, page_add_name(writer, text), (int)number, (int64_t)number);
+        page_decided(writer, *place, number, (int64_t)number);
+    }
+    return NULL;
+}
+
+TEST(test_a_reader_beside_a_writer_sees_whole_requests)
+{
+    struct page_writer writer = opened("");
+    struct page_copies *copies = page_copies_create();
+    pthread_t thread;
+    int named = 0, requests = 0;
+    int64_t deadline = clock_now() + 60 * CLOCK_SECOND;
+    atomic_store(&stop, false);
+    assert_int_equal(pthread_create(&thread, NULL, write_requests, &writer), 0);
+    for (int i = 0; i < 30 || (!named && clock_now() < deadline); i++) {
+        struct page_summary summary;
+        ASSERT_OK(page_read(writer.fd, copies, INT64_MAX, &summary, &check_status));
+        for (int j = 0; j < summary.request_count; j++) {
+            const struct page_request *request = &summary.requests[j];
+            char title[64];
+            snprintf(title, sizeof title, "allreduce.%llu", (unsigned long long)request->number);
+            assert_int_equal(request->bytes, 4 * request->number);
+            assert_int_equal(request->process_set, (int)request->number);
+            assert_int_equal(request->submitted, request->number);
+            requests++;
+            if (strcmp(request->title, "allreduce.?") == 0)
+                continue;
+            assert_string_equal(request->title, title);
+            named++;
+        }
+        page_summary_free(&summary);
+    }
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+    assert_true(requests > 0 && named > 0);
+    page_copies_free(copies);
+    closed(&writer);
+}
+
+static void refused(struct page *page, const char *words)
+{
+    struct page_summary summary;
+    ASSERT_FAILS(page_summarize(page, 1, &summary, &check_status), HVD_REFUSED, words);
+}
+
+TEST(test_damaged_pages)
+{
+    struct page_writer writer = opened("");
+    struct page *page = malloc(sizeof *page);
+    uint64_t draws = 1;
+    assert_non_null(page);
+    for (int i = 0; i < 200; i++)
+        submit(&writer, page_add_name(&writer, "name"), i, i);
+    for (int round = 0; round < 200; round++) {
+        struct page_summary summary;
+        struct page_waitings waitings;
+        assert_int_equal(pread(writer.fd, page, sizeof *page, 0), sizeof *page);
+        uint64_t magic = atomic_load(&page->head.magic), start = offsetof(struct page, head.state);
+        uint64_t length = sizeof *page - start;
+        for (int i = 0; i < (round % 2 ? 20 : 20000); i++) {
+            uint64_t at = random_below(&draws, round % 3 ? 8192 : (int)length), value = random_next(&draws);
+            memcpy((char *)page + start + at % (length - 8), &value, 8);
+        }
+        assert_int_equal(atomic_load(&page->head.magic), magic);
+        ASSERT_OK(page_summarize(page, 1000, &summary, &check_status));
+        assert_in_range(summary.request_count, 0, PAGE_RECORDS);
+        assert_in_range(summary.state, PAGE_STARTED, PAGE_LEFT);
+        for (const char *c = summary.identity.host; *c; c++)
+            assert_in_range(*c, ' ', '~');
+        ASSERT_OK(page_waitings_find(&summary, 1, &waitings, &check_status));
+        page_waitings_free(&waitings);
+        page_summary_free(&summary);
+    }
+    atomic_store(&page->head.version, 2);
+    refused(page, "different versions");
+    atomic_store(&page->head.magic, 0);
+    refused(page, "no page");
+    free(page);
+    closed(&writer);
+}
+
+TEST(test_files_that_end_early)
+{
+    struct page_copies *copies = page_copies_create();
+    struct page_summary summary;
+    int ends[2], null = open("/dev/null", O_RDONLY);
+    assert_int_equal(pipe(ends), 0);
+    ASSERT_FAILS(page_read(null, copies, 1, &summary, &check_status), HVD_REFUSED, "too short");
+    ASSERT_FAILS(page_read(ends[0], copies, 1, &summary, &check_status), HVD_SYSTEM, "can't read");
+    close(null);
+    close(ends[0]);
+    close(ends[1]);
+    page_copies_free(copies);
+}
+
+/* ---- who waits for whom -------------------------------------------------------------------------------- */
+
+enum { RANKS = 3 };
+
+struct ranks {
+    struct page_writer writers[RANKS];
+    struct page_summary pages[RANKS];
+    struct page_waitings waitings;
+};
+
+static struct ranks start(void)
+{
+    struct ranks ranks = {0};
+    for (int i = 0; i < RANKS; i++) {
+        ranks.writers[i] = opened("");
+        add_set(&ranks.writers[i], 0, RANKS);
+    }
+    return ranks;
+}
+
+static uint32_t on(struct ranks *ranks, int rank, const char *name, int64_t now)
+{
+    struct page_writer *writer = &ranks->writers[rank];
+    return submit(writer, page_add_name(writer, name), 0, now);
+}
+
+static void compare(struct ranks *ranks)
+{
+    for (int i = 0; i < RANKS; i++)
+        ranks->pages[i] = read_of(ranks->writers[i].fd, 1000);
+    ASSERT_OK(page_waitings_find(ranks->pages, RANKS, &ranks->waitings, &check_status));
+}
+
+static void check_waiting(const struct page_waiting *waiting, const char *title, const char *parts)
+{
+    assert_string_equal(waiting->request->title, title);
+    for (int i = 0; i < RANKS; i++)
+        assert_int_equal(waiting->parts[i], parts[i] == 'w'   ? PART_WAITS
+                                            : parts[i] == 'm' ? PART_MISSING
+                                                              : PART_NONE);
+}
+
+static void finish(struct ranks *ranks)
+{
+    page_waitings_free(&ranks->waitings);
+    for (int i = 0; i < RANKS; i++) {
+        page_summary_free(&ranks->pages[i]);
+        closed(&ranks->writers[i]);
+    }
+}
+
+TEST(test_the_late_rank_is_found)
+{
+    struct ranks ranks = start();
+    on(&ranks, 0, "b", 300);
+    on(&ranks, 2, "a", 100);
+    for (int i = 0; i < RANKS; i++) { /* decided on one rank: no rank is missing any longer */
+        uint32_t place = on(&ranks, i, "known", 1);
+        if (i == 1)
+            page_decided(&ranks.writers[i], place, 1, 2);
+    }
+    page_decided(&ranks.writers[1], on(&ranks, 1, "done", 1), 1, 2);
+    page_decided(&ranks.writers[0], on(&ranks, 0, "a", 1), 1, 2); /* of an earlier step, still moving data */
+    page_ended(&ranks.writers[1], on(&ranks, 1, "b", 4), HVD_OK, 5); /* of an earlier step */
+    on(&ranks, 0, "a", 200);
+    compare(&ranks);
+    assert_int_equal(ranks.waitings.count, 3);
+    check_waiting(&ranks.waitings.list[0], "allreduce.known", "w-w");
+    check_waiting(&ranks.waitings.list[1], "allreduce.a", "wmw");
+    check_waiting(&ranks.waitings.list[2], "allreduce.b", "wmm");
+    assert_int_equal(ranks.waitings.list[1].since, 100);
+    assert_int_equal(ranks.waitings.list[1].waits, 2);
+    assert_int_equal(ranks.waitings.list[1].missing, 1);
+    assert_int_equal(ranks.waitings.list[1].hidden, 0);
+    finish(&ranks);
+}
+
+TEST(test_nameless_requests_share_a_title)
+{
+    struct ranks ranks = start();
+    submit(&ranks.writers[0], 99, 0, 1); /* an id that no name has any longer */
+    page_decided(&ranks.writers[0], submit(&ranks.writers[0], 99, 0, 2), 1, 3);
+    compare(&ranks);
+    assert_int_equal(ranks.waitings.count, 1);
+    check_waiting(&ranks.waitings.list[0], "allreduce.?", "wmm");
+    finish(&ranks);
+}
+
+TEST(test_held_and_joined_ranks)
+{
+    struct ranks ranks = start();
+    on(&ranks, 0, "a", 100);
+    page_submitted(&ranks.writers[1], &(struct page_entry){.operation = HVD_JOIN, .name = 1 | PAGE_COUNTED});
+    uint32_t name = page_add_name(&ranks.writers[2], "a");
+    uint32_t held =
+        page_submitted(&ranks.writers[2],
+                       &(struct page_entry){.name = name, .flags = RECORD_HELD, .operation = HVD_ALLREDUCE});
+    compare(&ranks);
+    assert_int_equal(ranks.waitings.count, 1);
+    check_waiting(&ranks.waitings.list[0], "allreduce.a", "w-m");
+    page_waitings_free(&ranks.waitings);
+    page_released(&ranks.writers[2], held);
+    for (int i = 0; i < RANKS; i++)
+        page_summary_free(&ranks.pages[i]);
+    compare(&ranks);
+    check_waiting(&ranks.waitings.list[0], "allreduce.a", "w-w");
+    finish(&ranks);
+}
+
+TEST(test_ranks_of_other_hosts_and_sets)
+{
+    struct ranks ranks = start();
+    for (int i = 0; i < 2; i++)
+        add_set(&ranks.writers[i], 4, 3);
+    struct page_writer *writer = &ranks.writers[0];
+    submit(writer, page_add_name(writer, "a"), 4, 100);
+    compare(&ranks);
+    check_waiting(&ranks.waitings.list[0], "allreduce.a", "wm-");
+    assert_int_equal(ranks.waitings.list[0].hidden, 1);
+    finish(&ranks);
+}
