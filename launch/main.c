@@ -9,6 +9,7 @@
 #include "job.h"
 #include "mpirun.h"
 #include "options.h"
+#include "status.h"
 
 #include "base/misspelt.h"
 #include "base/status.h"
@@ -137,6 +138,8 @@ int main(int argc, char **argv)
         help_print();
     else if (options.version)
         printf("%s\n", hvd_version());
+    else if (options.status)
+        exit_code = status_print(*options.command);
     else if (options.check_build)
         check_build_print();
     else

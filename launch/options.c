@@ -51,6 +51,9 @@ const struct option option_table[] = {
      "Put the time in front of every line of output"},
     {GROUP_OUTPUT, "", "verbose", "", OPTION_SWITCH, FIELD(verbose),
      "Print what runs where, with which settings, and when it ended"},
+    {GROUP_INFORMATION, "", "status", "", OPTION_SWITCH, FIELD(status),
+     "Show what your running jobs on this host do and wait for, and end; the start of a job's id may follow. "
+     "Exit code: 0 healthy, 3 a rank is late, 4 a rank is stopped or has failed, 1 no such job"},
     {GROUP_INFORMATION, "cb", "check-build", "", OPTION_SWITCH, FIELD(check_build),
      "Show what this build can do, and end"},
     {GROUP_INFORMATION, "v", "version", "", OPTION_SWITCH, FIELD(version), "Show the version, and end"},

@@ -63,6 +63,7 @@ struct options {
                              * write to the descriptor behind stderr is its report.<rank>; or NULL */
     int64_t parent;         /* ends when this process, which started it, has ended; 0: not given */
     bool verbose, help, version, check_build, agent;
+    bool status;   /* of running jobs; the command is the start of a job's id, or missing */
     char **values; /* per row of setting_table: the environment's text for the given value, or NULL */
     enum foreign_answer *foreign; /* per row of foreign_table */
     char **command;               /* ends with NULL; empty when there is none */

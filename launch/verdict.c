@@ -1,0 +1,316 @@
+/* verdict.c - see verdict.h. The rules are asked in their order, and the first that fits writes the sentence:
+ * what explains most comes first, so a stopped process before those that wait for it. */
+#include "verdict.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LATE        CLOCK_SECOND        /* ranks that wait no longer are no news */
+#define SLOW        (5 * CLOCK_SECOND)  /* an operation may move data for that long */
+#define RECENT      (10 * CLOCK_SECOND) /* a step may take that long */
+#define RANKS_SHOWN 160                 /* characters of a list of ranks */
+
+struct job {
+    const struct sight *ranks;
+    int count;
+    const struct page_waitings *waitings;
+    int64_t now;
+    double seconds;
+    char *text;
+    size_t capacity;
+};
+
+static bool is_stopped(const struct sight *rank)
+{
+    return rank->process && (rank->system.state == 'T' || rank->system.state == 't');
+}
+
+static bool has_ended(const struct sight *rank)
+{
+    return !rank->process && rank->page.state != PAGE_LEFT;
+}
+
+static bool sleeps_in_horovod(const struct sight *rank)
+{
+    return rank->page.thread_count > 0;
+}
+
+/* Returns the request for which a thread of the rank waits; NULL: none does, or it is not known. */
+static const struct page_request *awaited(const struct sight *rank)
+{
+    const struct page_summary *page = &rank->page;
+    for (int i = 0; i < page->thread_count; i++) {
+        for (int j = 0; j < page->request_count; j++) {
+            if (page->requests[j].number == page->threads[i].record)
+                return &page->requests[j];
+        }
+    }
+    return NULL;
+}
+
+static double seconds_since(const struct job *job, int64_t time)
+{
+    return (double)(job->now - time) / CLOCK_SECOND;
+}
+
+/* ---- texts --------------------------------------------------------------------------------------------- */
+
+void verdict_ranks(const struct sight *ranks, int count, const uint8_t *chosen, int which, char *text,
+                   size_t capacity)
+{
+    text[0] = '\0';
+    for (int first = 0; first < count; first++) {
+        int last = first;
+        if (chosen[first] != which)
+            continue;
+        while (last + 1 < count && chosen[last + 1] == which &&
+               ranks[last + 1].page.identity.rank == ranks[last].page.identity.rank + 1)
+            last++;
+        if (strlen(text) + 32 > capacity) {
+            append_text(text, capacity, ", ...");
+            return;
+        }
+        append_text(text, capacity, "%s%d", *text ? ", " : "", ranks[first].page.identity.rank);
+        if (last > first)
+            append_text(text, capacity, "%s%d", last == first + 1 ? ", " : "-",
+                        ranks[last].page.identity.rank);
+        first = last;
+    }
+}
+
+/* Writes "rank 1" or "ranks 0-2, 5". */
+static int name_ranks(const struct job *job, const uint8_t *chosen, int which, char text[RANKS_SHOWN + 8])
+{
+    char list[RANKS_SHOWN];
+    int count = 0;
+    for (int i = 0; i < job->count; i++)
+        count += chosen[i] == which;
+    verdict_ranks(job->ranks, job->count, chosen, which, list, sizeof list);
+    snprintf(text, RANKS_SHOWN + 8, "rank%s %s", count == 1 ? "" : "s", list);
+    return count;
+}
+
+static const char *program_state(char state)
+{
+    switch (state) {
+    case 'R':
+        return "runs its own program";
+    case 'D':
+        return "waits for a disk or a network file in its own program";
+    case 'S':
+        return "sleeps in its own program";
+    default:
+        return "is in its own program";
+    }
+}
+
+void verdict_state(const struct sight *rank, char *text, size_t capacity)
+{
+    const struct page_request *request = awaited(rank);
+    const struct page_summary *page = &rank->page;
+    text[0] = '\0';
+    if (is_stopped(rank))
+        append_text(text, capacity, "is stopped");
+    else if (has_ended(rank))
+        append_text(text, capacity, "has ended");
+    else if (page->state == PAGE_FAILED)
+        append_text(text, capacity, "has failed");
+    else if (page->state == PAGE_LEFT)
+        append_text(text, capacity, "has left the job");
+    else if (page->state == PAGE_STARTED)
+        append_text(text, capacity, "has not called init");
+    else if (page->state == PAGE_JOINING)
+        append_text(text, capacity, "waits in init");
+    else if (request)
+        append_text(text, capacity, "waits in %s", request->title);
+    else if (sleeps_in_horovod(rank))
+        append_text(text, capacity, "waits in Horovod");
+    else
+        append_text(text, capacity, "%s", program_state(rank->system.state));
+}
+
+/* ---- rules: each returns false if it does not fit ------------------------------------------------------ */
+
+/* Adds what the others wait for because of this rank. */
+static void add_waiting(const struct job *job, int rank)
+{
+    for (int i = 0; i < job->waitings->count; i++) {
+        const struct page_waiting *waiting = &job->waitings->list[i];
+        if (waiting->parts[rank] == PART_MISSING) {
+            append_text(job->text, job->capacity, "; %d rank%s wait%s for it in %s", waiting->waits,
+                        waiting->waits == 1 ? "" : "s", waiting->waits == 1 ? "s" : "",
+                        waiting->request->title);
+            return;
+        }
+    }
+}
+
+static bool say_stopped(const struct job *job)
+{
+    for (int i = 0; i < job->count; i++) {
+        if (!is_stopped(&job->ranks[i]))
+            continue;
+        append_text(job->text, job->capacity,
+                    "rank %d (pid %d) is stopped, by SIGSTOP or a debugger; kill -CONT %d lets it go on",
+                    job->ranks[i].page.identity.rank, job->ranks[i].process, job->ranks[i].process);
+        add_waiting(job, i);
+        return true;
+    }
+    return false;
+}
+
+static bool say_ended(const struct job *job)
+{
+    for (int i = 0; i < job->count; i++) {
+        if (!has_ended(&job->ranks[i]))
+            continue;
+        append_text(job->text, job->capacity, "the process of rank %d has ended without leaving the job",
+                    job->ranks[i].page.identity.rank);
+        add_waiting(job, i);
+        return true;
+    }
+    return false;
+}
+
+static bool say_failed(const struct job *job)
+{
+    for (int i = 0; i < job->count; i++) {
+        if (job->ranks[i].page.state != PAGE_FAILED)
+            continue;
+        append_text(job->text, job->capacity, "rank %d has failed: %s", job->ranks[i].page.identity.rank,
+                    job->ranks[i].page.cause);
+        return true;
+    }
+    return false;
+}
+
+static bool say_joining(const struct job *job)
+{
+    uint8_t *states = job->count > 0 ? calloc((size_t)job->count, 1) : NULL;
+    char waits[RANKS_SHOWN + 8], missing[RANKS_SHOWN + 8];
+    for (int i = 0; states && i < job->count; i++)
+        states[i] = (uint8_t)job->ranks[i].page.state;
+    int waiting = states ? name_ranks(job, states, PAGE_JOINING, waits) : 0;
+    int absent = states ? name_ranks(job, states, PAGE_STARTED, missing) : 0;
+    if (waiting && absent)
+        append_text(job->text, job->capacity, "%s wait%s in init for %s, which %s not called it", waits,
+                    waiting == 1 ? "s" : "", missing, absent == 1 ? "has" : "have");
+    else if (waiting)
+        append_text(job->text, job->capacity, "%s wait%s in init for ranks of other hosts", waits,
+                    waiting == 1 ? "s" : "");
+    free(states);
+    return waiting > 0;
+}
+
+/* Returns true if a missing rank waits in a request that only missing ranks have submitted. */
+static bool say_branches(const struct job *job, const struct page_waiting *first)
+{
+    char one[RANKS_SHOWN + 8], other[RANKS_SHOWN + 8];
+    for (int i = 0; i < job->waitings->count; i++) {
+        const struct page_waiting *second = &job->waitings->list[i];
+        bool crossed = second != first && second->request->process_set == first->request->process_set;
+        for (int rank = 0; crossed && rank < job->count; rank++)
+            crossed = second->parts[rank] != PART_WAITS || first->parts[rank] == PART_MISSING;
+        if (!crossed)
+            continue;
+        const struct page_waiting *most = second->waits > first->waits ? second : first;
+        const struct page_waiting *few = most == first ? second : first;
+        name_ranks(job, most->parts, PART_WAITS, one);
+        name_ranks(job, few->parts, PART_WAITS, other);
+        append_text(job->text, job->capacity,
+                    "%s wait%s in %s, but %s in %s: the programs took different branches", one,
+                    most->waits == 1 ? "s" : "", most->request->title, other, few->request->title);
+        return true;
+    }
+    return false;
+}
+
+static bool say_late(const struct job *job)
+{
+    const struct page_waiting *first = job->waitings->count ? job->waitings->list : NULL;
+    char waits[RANKS_SHOWN + 8], missing[RANKS_SHOWN + 8], state[PAGE_TITLE + 32];
+    if (!first || job->now - first->since < LATE)
+        return false;
+    name_ranks(job, first->parts, PART_WAITS, waits);
+    if (first->missing) {
+        if (say_branches(job, first))
+            return true;
+        int late = 0;
+        while (first->parts[late] != PART_MISSING)
+            late++;
+        name_ranks(job, first->parts, PART_MISSING, missing);
+        verdict_state(&job->ranks[late], state, sizeof state);
+        append_text(job->text, job->capacity, "%s wait%s for %s in %s, for %.0f s; rank %d %s", waits,
+                    first->waits == 1 ? "s" : "", missing, first->request->title,
+                    seconds_since(job, first->since), job->ranks[late].page.identity.rank, state);
+    } else if (first->hidden) {
+        append_text(job->text, job->capacity,
+                    "all ranks of this host wait for ranks of other hosts in %s, for %.0f s",
+                    first->request->title, seconds_since(job, first->since));
+    } else {
+        append_text(job->text, job->capacity,
+                    "all ranks have submitted %s, but do not learn of each other for %.0f s: a network is "
+                    "slow, or a rank gets no processor",
+                    first->request->title, seconds_since(job, first->since));
+    }
+    return true;
+}
+
+static bool say_slow(const struct job *job)
+{
+    for (int i = 0; i < job->count; i++) {
+        const struct page_summary *page = &job->ranks[i].page;
+        for (int j = 0; j < page->request_count; j++) {
+            const struct page_request *request = &page->requests[j];
+            if (!request->decided || job->now - request->decided < SLOW)
+                continue;
+            append_text(job->text, job->capacity,
+                        "%s moves its data for %.0f s, and has not ended on rank %d", request->title,
+                        seconds_since(job, request->decided), page->identity.rank);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void say_progress(const struct job *job)
+{
+    int64_t progress = 0;
+    uint64_t operations = 0;
+    for (int i = 0; i < job->count; i++) {
+        const struct page_summary *page = &job->ranks[i].page;
+        uint64_t ended = page->succeeded + page->failed - job->ranks[i].ended_before;
+        progress = page->progress > progress ? page->progress : progress;
+        operations = ended > operations ? ended : operations;
+    }
+    if (operations && job->seconds > 0)
+        append_text(job->text, job->capacity, "healthy: %.0f operations/s, and no rank waits for long",
+                    (double)operations / job->seconds);
+    else if (progress && job->now - progress < RECENT)
+        append_text(job->text, job->capacity, "healthy: the last operation ended %.1f s ago",
+                    seconds_since(job, progress));
+    else if (progress)
+        append_text(job->text, job->capacity,
+                    "nothing is under way, and the last operation ended %.0f s ago: every rank is in its own "
+                    "program",
+                    seconds_since(job, progress));
+    else
+        append_text(job->text, job->capacity, "no rank has used Horovod yet");
+}
+
+enum verdict verdict_write(const struct sight *ranks, int count, const struct page_waitings *waitings,
+                           int64_t now, double seconds, char *text, size_t capacity)
+{
+    const struct job job = {ranks, count, waitings, now, seconds, text, capacity};
+    text[0] = '\0';
+    if (say_stopped(&job) || say_ended(&job) || say_failed(&job))
+        return VERDICT_BROKEN;
+    if (say_joining(&job) || say_late(&job) || say_slow(&job))
+        return VERDICT_LATE;
+    say_progress(&job);
+    return VERDICT_HEALTHY;
+}

@@ -1,0 +1,128 @@
+"""horovodrun --status beside a job: it names the late rank, whatever that does, and asks nobody."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import Launcher, wait_until
+
+# Rank 1 does something else than the others, for ever.
+PROGRAM = """
+import os, signal, sys, time
+import numpy as np
+
+def late():
+    what = sys.argv[1]
+    if what == "sleep":
+        time.sleep(3600)
+    elif what == "loop":
+        while True:
+            pass
+    elif what == "holds the lock":
+        import ctypes
+        ctypes.PyDLL(None).sleep(3600)
+    elif what == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif what == "branch":
+        hvd.allreduce(value, name="validation")
+
+if sys.argv[1] == "init" and os.environ["HOROVOD_RANK"] == "1":
+    time.sleep(3600)
+import horovod as hvd
+hvd.init()
+value = np.ones(3, np.float32)
+for step in range(20):
+    for layer in range(3):
+        hvd.allreduce(value, name=f"layer.{layer}")
+if hvd.rank() == 1:
+    late()
+hvd.allreduce(value, name="loss")
+"""
+
+
+def status(launcher: Launcher, *words: str) -> subprocess.CompletedProcess[str]:
+    return launcher.run("--status", *words, env=launcher.environment(), seconds=30)
+
+
+def job_of(launcher: Launcher) -> str:
+    """The id of the job that the test has started; other jobs of this user may run beside it."""
+    for process in launcher.alive():
+        for entry in (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0"):
+            if entry.startswith(b"HOROVOD_JOB="):
+                return entry.split(b"=")[1].decode()
+    return ""
+
+
+def status_until(launcher: Launcher, pattern: str, code: int, *words: str) -> str:
+    """What --status says of the test's job, once it says that."""
+    last = [""]
+
+    def says() -> bool:
+        job = job_of(launcher)
+        if not job:
+            return False
+        result = status(launcher, job, *words)
+        last[0] = result.stdout + result.stderr
+        return re.search(pattern, result.stdout) is not None and result.returncode == code
+
+    assert wait_until(says), last[0]
+    return last[0]
+
+
+@pytest.mark.parametrize(
+    ("what", "does"),
+    [
+        ("sleep", "sleeps in its own program"),
+        ("loop", "runs its own program"),
+        ("holds the lock", "sleeps in its own program"),
+    ],
+)
+def test_late_rank(launcher: Launcher, what: str, does: str) -> None:
+    launcher.start("-np", "3", *launcher.python(PROGRAM), what)
+    text = status_until(
+        launcher, rf"^ranks 0, 2 wait for rank 1 in allreduce\.loss, for \d+ s; rank 1 {does}\n", 3
+    )
+    assert re.search(r"^job [0-9a-f]+  3 of its 3 ranks on host \S+  epoch 0  step 20$", text, re.MULTILINE)
+    rows = [line for line in text.splitlines() if line.endswith(" <- late")]
+    assert len(rows) == 1
+    assert rows[0].startswith("1 ")
+    assert re.search(r"^0, 2 +waits in allreduce\.loss ", text, re.MULTILINE)
+
+
+def test_stopped_rank(launcher: Launcher) -> None:
+    launcher.start("-np", "3", *launcher.python(PROGRAM), "stopped")
+    text = status_until(launcher, r"is stopped, .* 2 ranks wait for it in allreduce\.loss\n", 4)
+    found = re.match(
+        r"rank 1 \(pid (\d+)\) is stopped, by SIGSTOP or a debugger; kill -CONT (\d+) lets", text
+    )
+    assert found
+    assert found[1] == found[2]
+    os.kill(int(found[1]), signal.SIGCONT)
+    assert launcher.none_alive()
+
+
+def test_branches(launcher: Launcher) -> None:
+    launcher.start("-np", "3", *launcher.python(PROGRAM), "branch")
+    status_until(
+        launcher,
+        r"^ranks 0, 2 wait in allreduce\.loss, but rank 1 in allreduce\.validation: "
+        r"the programs took different branches\n",
+        3,
+    )
+
+
+def test_init(launcher: Launcher) -> None:
+    launcher.start("-np", "3", *launcher.python(PROGRAM), "init")
+    status_until(launcher, r"^ranks 0, 2 wait in init for rank 1, which has not called it\n", 3)
+
+
+def test_no_job(launcher: Launcher) -> None:
+    result = status(launcher, "no-such-job")
+    assert result.returncode == 1
+    assert result.stderr == "horovodrun: no job no-such-job of this user runs on this host\n"
+    assert result.stdout == ""

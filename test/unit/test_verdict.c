@@ -1,0 +1,214 @@
+/* test_verdict.c - the sentence of `horovodrun --status` for jobs in every state that pages can tell. */
+#include "../../launch/verdict.h"
+#include "test.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { RANKS = 4 };
+
+#define NOW (100 * CLOCK_SECOND)
+
+struct scene {
+    struct sight ranks[RANKS];
+    struct page_request requests[RANKS][2];
+    struct page_waitings waitings;
+};
+
+/* All ranks run, and have used Horovod 20 s ago. */
+static void start(struct scene *scene)
+{
+    *scene = (struct scene){0};
+    for (int i = 0; i < RANKS; i++) {
+        struct sight *rank = &scene->ranks[i];
+        rank->process = 10 + i;
+        rank->system.state = 'S';
+        rank->page.identity.rank = i;
+        rank->page.identity.size = RANKS;
+        rank->page.state = PAGE_OPEN;
+        rank->page.progress = NOW - 20 * CLOCK_SECOND;
+        rank->page.set_count = 1;
+        rank->page.sets[0].size = RANKS;
+        rank->page.requests = scene->requests[i];
+    }
+}
+
+/* Rank `i` waits in this request since `seconds`. */
+static struct page_request *submit(struct scene *scene, int i, const char *title, int seconds)
+{
+    struct page_summary *page = &scene->ranks[i].page;
+    struct page_request *request = &scene->requests[i][page->request_count++];
+    snprintf(request->title, sizeof request->title, "%s", title);
+    request->number = (uint64_t)page->request_count;
+    request->submitted = NOW - seconds * CLOCK_SECOND;
+    page->threads[0] =
+        (struct page_thread){.id = 10 + i, .record = request->number, .since = request->submitted};
+    page->thread_count = 1;
+    return request;
+}
+
+static void says(struct scene *scene, enum verdict expected, const char *words)
+{
+    char text[VERDICT_TEXT];
+    struct page_summary pages[RANKS];
+    for (int i = 0; i < RANKS; i++)
+        pages[i] = scene->ranks[i].page;
+    ASSERT_OK(page_waitings_find(pages, RANKS, &scene->waitings, &check_status));
+    enum verdict verdict = verdict_write(scene->ranks, RANKS, &scene->waitings, NOW, 0.1, text, sizeof text);
+    page_waitings_free(&scene->waitings);
+    assert_string_equal(text, words);
+    assert_int_equal(verdict, expected);
+}
+
+TEST(test_a_late_rank)
+{
+    struct scene scene;
+    start(&scene);
+    for (int i = 0; i < RANKS; i++)
+        if (i != 2)
+            submit(&scene, i, "allreduce.grad", 14 + i);
+    scene.ranks[2].system.state = 'R';
+    says(&scene, VERDICT_LATE,
+         "ranks 0, 1, 3 wait for rank 2 in allreduce.grad, for 17 s; rank 2 runs its own program");
+    scene.ranks[2].system.state = 'D';
+    says(&scene, VERDICT_LATE,
+         "ranks 0, 1, 3 wait for rank 2 in allreduce.grad, for 17 s; rank 2 waits for a disk or a network "
+         "file in "
+         "its own program");
+}
+
+TEST(test_late_ranks)
+{
+    struct scene scene;
+    start(&scene);
+    submit(&scene, 3, "broadcast.x", 2);
+    says(&scene, VERDICT_LATE,
+         "rank 3 waits for ranks 0-2 in broadcast.x, for 2 s; rank 0 sleeps in its own program");
+}
+
+TEST(test_a_moment_is_no_delay)
+{
+    struct scene scene;
+    start(&scene);
+    submit(&scene, 3, "broadcast.x", 0);
+    says(&scene, VERDICT_HEALTHY,
+         "nothing is under way, and the last operation ended 20 s ago: every rank is in its own program");
+    scene.ranks[1].page.succeeded = 30;
+    scene.ranks[1].ended_before = 20;
+    says(&scene, VERDICT_HEALTHY, "healthy: 100 operations/s, and no rank waits for long");
+    scene.ranks[1].ended_before = 30;
+    scene.ranks[1].page.progress = NOW - 3 * CLOCK_SECOND;
+    says(&scene, VERDICT_HEALTHY, "healthy: the last operation ended 3.0 s ago");
+    for (int i = 0; i < RANKS; i++)
+        scene.ranks[i].page.progress = 0;
+    says(&scene, VERDICT_HEALTHY, "no rank has used Horovod yet");
+}
+
+TEST(test_branches)
+{
+    struct scene scene;
+    start(&scene);
+    for (int i = 0; i < RANKS; i++)
+        submit(&scene, i, i == 1 ? "allreduce.val" : "allreduce.loss", i == 1 ? 9 : 5);
+    says(&scene, VERDICT_LATE,
+         "ranks 0, 2, 3 wait in allreduce.loss, but rank 1 in allreduce.val: the programs took different "
+         "branches");
+}
+
+TEST(test_a_stopped_rank_explains_all)
+{
+    struct scene scene;
+    start(&scene);
+    submit(&scene, 0, "allreduce.grad", 9);
+    submit(&scene, 2, "allreduce.grad", 9);
+    scene.ranks[1].system.state = 'T';
+    says(&scene, VERDICT_BROKEN,
+         "rank 1 (pid 11) is stopped, by SIGSTOP or a debugger; kill -CONT 11 lets it go on; 2 ranks wait "
+         "for it "
+         "in allreduce.grad");
+}
+
+TEST(test_ends_and_failures)
+{
+    struct scene scene;
+    start(&scene);
+    scene.ranks[3].page.state = PAGE_FAILED;
+    strcpy(scene.ranks[3].page.cause, "rank 2 is lost");
+    says(&scene, VERDICT_BROKEN, "rank 3 has failed: rank 2 is lost");
+    scene.ranks[2].process = 0;
+    says(&scene, VERDICT_BROKEN, "the process of rank 2 has ended without leaving the job");
+    scene.ranks[2].page.state = PAGE_LEFT;
+    scene.ranks[3].page.state = PAGE_OPEN;
+    scene.ranks[3].page.progress = NOW;
+    says(&scene, VERDICT_HEALTHY, "healthy: the last operation ended 0.0 s ago");
+}
+
+TEST(test_init)
+{
+    struct scene scene;
+    start(&scene);
+    for (int i = 0; i < RANKS; i++)
+        scene.ranks[i].page.state = i < 2 ? PAGE_JOINING : PAGE_STARTED;
+    says(&scene, VERDICT_LATE, "ranks 0, 1 wait in init for ranks 2, 3, which have not called it");
+    for (int i = 0; i < RANKS; i++)
+        scene.ranks[i].page.state = PAGE_JOINING;
+    says(&scene, VERDICT_LATE, "ranks 0-3 wait in init for ranks of other hosts");
+}
+
+TEST(test_other_hosts)
+{
+    struct scene scene;
+    start(&scene);
+    for (int i = 0; i < RANKS; i++) {
+        scene.ranks[i].page.sets[0].size = RANKS + 2;
+        submit(&scene, i, "allreduce.grad", 3);
+    }
+    says(&scene, VERDICT_LATE,
+         "all ranks of this host wait for ranks of other hosts in allreduce.grad, for 3 s");
+    for (int i = 0; i < RANKS; i++)
+        scene.ranks[i].page.sets[0].size = RANKS;
+    says(&scene, VERDICT_LATE,
+         "all ranks have submitted allreduce.grad, but do not learn of each other for 3 s: a network is "
+         "slow, or "
+         "a rank gets no processor");
+}
+
+TEST(test_data_that_move_for_long)
+{
+    struct scene scene;
+    start(&scene);
+    submit(&scene, 1, "allgather.big", 30)->decided = NOW - 25 * CLOCK_SECOND;
+    says(&scene, VERDICT_LATE, "allgather.big moves its data for 25 s, and has not ended on rank 1");
+}
+
+TEST(test_states)
+{
+    struct scene scene;
+    char text[256];
+    start(&scene);
+    submit(&scene, 0, "allreduce.grad", 1);
+    verdict_state(&scene.ranks[0], text, sizeof text);
+    assert_string_equal(text, "waits in allreduce.grad");
+    scene.ranks[0].page.threads[0].record = 99; /* it has ended meanwhile */
+    verdict_state(&scene.ranks[0], text, sizeof text);
+    assert_string_equal(text, "waits in Horovod");
+    scene.ranks[0].page.state = PAGE_LEFT;
+    scene.ranks[0].process = 0;
+    verdict_state(&scene.ranks[0], text, sizeof text);
+    assert_string_equal(text, "has left the job");
+}
+
+TEST(test_lists_of_ranks)
+{
+    struct scene scene;
+    char text[12];
+    const uint8_t chosen[] = {1, 1, 0, 1};
+    start(&scene);
+    verdict_ranks(scene.ranks, RANKS, chosen, 1, text, sizeof text);
+    assert_string_equal(text, ", ..."); /* too long a list is cut */
+    char longer[64];
+    verdict_ranks(scene.ranks, RANKS, chosen, 1, longer, sizeof longer);
+    assert_string_equal(longer, "0, 1, 3");
+}
