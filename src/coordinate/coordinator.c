@@ -153,9 +153,12 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
     return HVD_OK;
 }
 
-uint32_t *coordinator_mark(const struct pending *request)
+uint32_t *coordinator_mark(const struct coordinator *c, const struct pending *request)
 {
-    return &request->entry->mark;
+    struct entry *entry = request->entry;
+    if (!entry)
+        entry = map_get(&c->table.names, request->name, strlen(request->name));
+    return entry ? &entry->mark : NULL;
 }
 
 const struct pending *coordinator_find(const struct coordinator *c, const char *name)

@@ -136,9 +136,9 @@ hvd_code coordinator_submit(struct coordinator *coordinator, struct pending *req
 /* Returns this rank's request of that name that waits for a decision; NULL: there is none. */
 const struct pending *coordinator_find(const struct coordinator *coordinator, const char *name);
 
-/* A number that its name keeps while the coordinator remembers the name; 0 at first. The request, which is not
- * a join, was accepted and has not left the coordinator. */
-uint32_t *coordinator_mark(const struct pending *request);
+/* Returns a number that the request's name keeps while the coordinator remembers the name, 0 at first; NULL:
+ * it does not know the name. The request need not have been submitted yet. */
+uint32_t *coordinator_mark(const struct coordinator *coordinator, const struct pending *request);
 
 #define UNNAMED_KINDS 16 /* more than operations */
 

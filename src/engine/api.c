@@ -130,7 +130,6 @@ static void note_fork(void *owner)
  * closed. */
 static void close_context(struct hvd_context *context)
 {
-    atfork_remove(&context->watch);
     drive_stop_thread(context);
     membership_close(context);
     rendezvous_close(context->rendezvous);
@@ -138,6 +137,7 @@ static void close_context(struct hvd_context *context)
     page_leave(&context->page);
     tuning_close(context);
     close_descriptor(&context->claim);
+    atfork_remove(&context->watch); /* so far a child closes the descriptors */
     sets_fini(&context->sets);
     settings_free(&context->settings);
     context_release(context);
@@ -242,7 +242,6 @@ void hvd_shutdown(hvd_context *context)
         log_warning(context->placement.rank,
                     "the other ranks did not complete the shutdown handshake within %g s; leaving without it",
                     seconds);
-    atfork_remove(&context->watch);
     drive_stop_thread(context);
     /* Only this thread makes progress from here on. It adopts sets that were handed over late, to end them
      * with the others. */

@@ -355,7 +355,9 @@ bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value,
             claimed = progress_as_caller(context, word, value, deadline, idle_since, true);
         if (claimed) {
             note_idle(idle_since);
+            unsigned caller = recorder_sleeps(context, word);
             worker_run(claimed);
+            recorder_woken(context, caller);
             atomic_store(&context->returned, true);
             continue;
         }

@@ -1,5 +1,5 @@
 /* recorder.c - see recorder.h. A blocking call of 4 bytes takes 2 microseconds, so nothing here reads a clock
- * that its turn has not to read anyway, looks up a name, or takes a lock. */
+ * that its turn has not to read anyway, looks up a name that was not held back, or takes a lock. */
 #include "engine/recorder.h"
 
 #include "base/clock.h"
@@ -36,21 +36,32 @@ hvd_code recorder_open(struct hvd_context *context, hvd_status *status)
                                      .process_start = own.start,
                                      .opened = clock_now(),
                                      .opened_at = nanoseconds_since_1970()};
+    /* If nobody has named the job, its name is empty, or only what hvd_init adds for some of its ranks. */
+    bool named = *settings->job && *settings->job != '-';
+    if (!named && identity.size > 1)
+        append_text(identity.job, sizeof identity.job, "%s", settings->rendezvous);
+    else if (!named)
+        append_text(identity.job, sizeof identity.job, "process-%d", (int)identity.process);
     append_text(identity.job, sizeof identity.job, "%s", settings->job);
     append_text(identity.version, sizeof identity.version, "%s", HVD_VERSION);
     gethostname(identity.host, sizeof identity.host - 1);
     return page_open(&context->page, settings->page, &identity, status);
 }
 
-/* Requests without a name have numbers, which would fill the table of names. The coordinator remembers the
- * other names, and with them their ids. */
-static uint32_t name_of(struct page_writer *writer, const struct hvd_handle *handle)
+/* Requests without a name have numbers, which would fill the table of names; some bindings generate names
+ * with numbers, others lines of the program. The coordinator remembers other names, and with them their ids.
+ */
+static uint32_t name_of(struct page_writer *writer, const struct comm *comm, const struct hvd_handle *handle)
 {
     const hvd_request *request = &handle->request;
-    if (handle->pending.unnamed || request->generated)
-        return (uint32_t)strtoul(strrchr(handle->name, '.') + 1, NULL, 10) | PAGE_COUNTED;
-    bool remembered = handle->pending.entry != NULL; /* neither held back nor a join */
-    uint32_t none = 0, *mark = remembered ? coordinator_mark(&handle->pending) : &none;
+    if (handle->pending.unnamed || request->generated) {
+        const char *number = strrchr(handle->name, '.') + 1;
+        if (*number && !number[strspn(number, "0123456789")])
+            return (uint32_t)strtoul(number, NULL, 10) | PAGE_COUNTED;
+    }
+    uint32_t none = 0, *mark = coordinator_mark(comm->coordinator, &handle->pending);
+    if (!mark)
+        mark = &none;
     if (!page_use_name(writer, *mark))
         *mark =
             page_add_name(writer, handle->name + name_prefix_length(request->operation, request->grouped));
@@ -78,7 +89,7 @@ void recorder_submitted(struct comm *comm, struct hvd_handle *handle)
     unsigned flags = (request->grouped ? RECORD_GROUPED : 0) | (handle->footprint.held ? RECORD_HELD : 0);
     place = page_submitted(writer, &(struct page_entry){.submitted = context_now(comm->context),
                                                         .bytes = bytes_of(request),
-                                                        .name = name_of(writer, handle),
+                                                        .name = name_of(writer, comm, handle),
                                                         .process_set = comm->id,
                                                         .operation = (uint8_t)request->operation,
                                                         .flags = (uint8_t)flags});

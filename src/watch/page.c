@@ -1,18 +1,20 @@
 /* page.c - makes the page of a rank and writes it. See page.h for the threads.
  *
- * A store that must follow another one is a release, or follows an exchange; on x86 both orders cost nothing.
+ * A store that must follow another one is a release, which costs nothing on x86.
  * Readers are other processes, so no lock or fence of theirs can be relied on. */
 #include "watch/page.h"
 
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -29,14 +31,33 @@ static void set_time(_Atomic int64_t *word, int64_t value)
     atomic_store_explicit(word, value, memory_order_release);
 }
 
+/* Copies what is no atomic, in whole words; none of it is stored before what was stored earlier. A fence
+ * would do that as well, but ThreadSanitizer knows none. */
+static void set_words(void *to, const void *from, size_t bytes)
+{
+    typedef uint64_t __attribute__((may_alias)) word;
+    for (size_t at = 0; at < bytes; at += sizeof(word)) {
+        word value;
+        memcpy(&value, (const char *)from + at, sizeof value);
+        __atomic_store_n((word *)((char *)to + at), value, __ATOMIC_RELEASE);
+    }
+}
+_Static_assert(sizeof(struct page_identity) % 8 == 0 && PAGE_NAME_TEXT % 8 == 0, "whole words");
+
 /* ---- the page as a whole ------------------------------------------------------------------------------- */
 
 int page_create(const struct page_identity *identity)
 {
-    int fd = platform_memory_create(PAGE_BYTES, false);
     struct page_head head = {.identity = *identity};
+    struct rlimit largest;
+    if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur < PAGE_BYTES) {
+        errno = EFBIG; /* the system would send SIGXFSZ as well */
+        return -1;
+    }
+    int fd = platform_memory_create(PAGE_BYTES, false);
     if (fd < 0)
         return -1;
+    memcpy(head.starter_job, identity->job, sizeof head.starter_job);
     atomic_init(&head.magic, PAGE_MAGIC);
     atomic_init(&head.version, PAGE_VERSION);
     atomic_init(&head.state, PAGE_STARTED);
@@ -58,24 +79,28 @@ void page_set_child(int fd, int process)
         return; /* a reader then knows less */
 }
 
-/* Takes the page for this process; returns false if it is another process's, or another context's. */
-static bool claim(struct page *page)
+/* Takes the page for this process; returns false if it is another process's or context's, or was made for
+ * another job: a path may outlive its page. */
+static bool claim(struct page *page, const char *job)
 {
     int64_t owner = atomic_load(&page->head.owner);
     if (atomic_load(&page->head.magic) != PAGE_MAGIC || atomic_load(&page->head.version) != PAGE_VERSION)
+        return false;
+    size_t length = strnlen(page->head.starter_job, sizeof page->head.starter_job);
+    if (strncmp(job, page->head.starter_job, length) != 0)
         return false;
     if (owner && (owner == getpid() || kill((pid_t)owner, 0) == 0 || errno != ESRCH))
         return false;
     return atomic_compare_exchange_strong(&page->head.owner, &owner, getpid());
 }
 
-static struct page *open_given(const char *path, int *fd)
+static struct page *open_given(const char *path, const char *job, int *fd)
 {
     if (!*path)
         return NULL;
-    *fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    *fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     struct page *page = *fd >= 0 ? platform_memory_map(*fd, PAGE_BYTES) : NULL;
-    if (page && claim(page))
+    if (page && claim(page, job))
         return page;
     if (page)
         platform_memory_unmap(page, PAGE_BYTES);
@@ -95,14 +120,13 @@ static struct page *make_shared(const struct page_identity *identity, int *fd)
     return page;
 }
 
-static struct page *make_private(const struct page_identity *identity, int *fd)
+static struct page *make_private(const struct page_identity *identity)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     if (!atomic_flag_test_and_set(&said))
         log_warning(identity->rank,
                     "can't make shared memory: %s; `horovodrun --status` will not see this rank",
                     strerror(errno));
-    *fd = -1;
     return platform_pages_alloc(PAGE_BYTES, 1);
 }
 
@@ -116,15 +140,16 @@ static void clear(struct page *page)
     atomic_store(&page->head.sets, 0);
     for (int i = 0; i < PAGE_CALLERS; i++)
         atomic_store(&page->head.callers[i].thread, 0);
-    if (!platform_memory_return(start, PAGE_BYTES - sizeof page->head_bytes))
+    bool head_is_apart = sysconf(_SC_PAGESIZE) <= (long)sizeof page->head_bytes;
+    if (!head_is_apart || !platform_memory_return(start, PAGE_BYTES - sizeof page->head_bytes))
         memset(start, 0, PAGE_BYTES - sizeof page->head_bytes);
 }
 
 static void write_identity(struct page *page, const struct page_identity *identity)
 {
     uint64_t generation = atomic_load(&page->head.generation) | 1;
-    atomic_exchange(&page->head.generation, generation);
-    page->head.identity = *identity;
+    set(&page->head.generation, generation);
+    set_words(&page->head.identity, identity, sizeof *identity);
     set(&page->head.generation, generation + 1);
 }
 
@@ -132,12 +157,16 @@ hvd_code page_open(struct page_writer *writer, const char *path, const struct pa
                    hvd_status *status)
 {
     int fd;
-    struct page *page = open_given(path, &fd);
+    atfork_lock(); /* a child that is forked meanwhile would keep the descriptor */
+    struct page *page = open_given(path, identity->job, &fd);
     bool used = page != NULL;
     if (!page)
         page = make_shared(identity, &fd);
+    atomic_store(&writer->fd, page ? fd : -1);
+    writer->page = page;
+    atfork_unlock();
     if (!page)
-        page = make_private(identity, &fd);
+        page = writer->page = make_private(identity);
     if (!page)
         return status_no_memory(status);
     if (used)
@@ -145,8 +174,6 @@ hvd_code page_open(struct page_writer *writer, const char *path, const struct pa
     page->head.cause[0] = '\0';
     write_identity(page, identity);
     atomic_store(&page->head.state, PAGE_JOINING);
-    writer->page = page;
-    atomic_store(&writer->fd, fd);
     return HVD_OK;
 }
 
@@ -176,7 +203,9 @@ void page_leave(struct page_writer *writer)
     if (!writer->page->head.cause[0])
         atomic_store(&writer->page->head.state, PAGE_LEFT);
     atomic_store(&writer->page->head.owner, 0);
+    atfork_lock();
     page_forget(writer);
+    atfork_unlock();
 }
 
 void page_free(struct page_writer *writer)
@@ -211,10 +240,12 @@ uint32_t page_add_name(struct page_writer *writer, const char *text)
     writer->name_id = (writer->name_id + 1) & ~PAGE_COUNTED;
     writer->name_id += !writer->name_id; /* 0 means none */
     struct page_name *name = &writer->page->names[writer->name_id % PAGE_NAMES];
-    size_t length = strlen(text), kept = length < sizeof name->text ? length : sizeof name->text - 1;
-    atomic_exchange_explicit(&name->id, 0, memory_order_acq_rel); /* no store below precedes it */
-    memcpy(name->text, text + length - kept, kept + 1);
-    atomic_store_explicit(&name->uses, 1, memory_order_relaxed);
+    char end[PAGE_NAME_TEXT] = "";
+    size_t length = strlen(text), kept = length < sizeof end ? length : sizeof end - 1;
+    memcpy(end, text + length - kept, kept);
+    set(&name->id, 0);
+    set_words(name->text, end, sizeof name->text);
+    atomic_store_explicit(&name->uses, 1, memory_order_release);
     set(&name->id, writer->name_id);
     return writer->name_id;
 }

@@ -35,8 +35,8 @@ enum {
 _Static_assert((int)OPERATION_NUMBERS <= (int)PAGE_OPERATIONS, "count PAGE_VERSION up, and PAGE_OPERATIONS");
 
 enum page_state {
-    PAGE_STARTED, /* the process was started, and has not called hvd_init */
-    PAGE_JOINING, /* it is in hvd_init */
+    PAGE_STARTED, /* the process was started; it may be in hvd_init, which does not know its rank yet */
+    PAGE_JOINING, /* it is in hvd_init, and knows its rank */
     PAGE_OPEN,
     PAGE_FAILED, /* no operation runs any longer; `cause` says why */
     PAGE_LEFT    /* it has left the job */
@@ -44,7 +44,7 @@ enum page_state {
 
 /* Texts end with a NUL; numbers that are not known are 0, ranks -1. */
 struct page_identity {
-    char job[64], host[128], version[16];
+    char job[320], host[128], version[16];
     int32_t rank, size, local_rank, local_size, epoch;
     int32_t process;        /* its id, which is also that of its main thread */
     uint64_t process_start; /* platform.h: distinguishes it from a later process of that id */
@@ -74,6 +74,7 @@ struct page_head {
     struct page_identity identity;
     _Atomic int64_t child; /* the process that the starter has started, which need not be the rank; 0: none */
     atomic_uint_fast64_t child_start;
+    char starter_job[320]; /* with which a rank's job begins, also one of only some of the ranks */
     char cause[512];
 
     _Alignas(64) _Atomic int64_t progress; /* when an operation last ended, clock_now's; 0: none has */
@@ -145,8 +146,9 @@ struct page_writer {
     uint32_t name_id; /* of the newest name */
 };
 
-/* Opens the page at `path`, unless another process or context writes it, or makes one ("" or none there). If
- * the system refuses shared memory, the page is memory of this process alone, and the log says so once. */
+/* Opens the page at `path`, unless it is of another job, or another process or context writes it; otherwise,
+ * or if there is none ("" as well), makes one. If the system refuses shared memory, the page is memory of
+ * this process alone, and the log says so once. */
 hvd_code page_open(struct page_writer *writer, const char *path, const struct page_identity *identity,
                    hvd_status *status);
 /* All ranks have met. */

@@ -111,18 +111,21 @@ static const char *operation_of(unsigned number)
     return operation_known((int)number) ? operation_name((hvd_operation)number) : "operation";
 }
 
-static void write_title(const struct page *page, const struct page_record *record, char *title)
+/* Returns false if the request has lost its name. */
+static bool write_title(const struct page *page, const struct page_record *record, char *title)
 {
     unsigned id = atomic_load_explicit(&record->name, memory_order_relaxed);
     unsigned flags = atomic_load_explicit(&record->flags, memory_order_relaxed);
     const struct page_name *name = &page->names[id % PAGE_NAMES];
     char text[PAGE_NAME_TEXT] = "?";
+    bool named = id & PAGE_COUNTED || (id && get(&name->id) == id);
     if (id & PAGE_COUNTED)
         snprintf(text, sizeof text, "noname.%u", id & ~PAGE_COUNTED);
-    else if (id && get(&name->id) == id)
+    else if (named)
         copy_text(text, sizeof text, name->text, sizeof name->text);
     snprintf(title, PAGE_TITLE, "%s%s.%s", flags & RECORD_GROUPED ? "grouped_" : "",
              operation_of(atomic_load_explicit(&record->operation, memory_order_relaxed)), text);
+    return named;
 }
 
 static void read_request(const struct page *page, const struct page_record *record, int64_t now,
@@ -139,7 +142,7 @@ static void read_request(const struct page *page, const struct page_record *reco
         .ended = valid_time(&record->ended, now),
         .outcome = (hvd_code)atomic_load_explicit(&record->outcome, memory_order_relaxed),
         .held = atomic_load_explicit(&record->flags, memory_order_relaxed) & RECORD_HELD};
-    write_title(page, record, request->title);
+    request->nameless = !write_title(page, record, request->title);
 }
 
 static int compare_numbers(const void *a, const void *b)
@@ -231,7 +234,7 @@ hvd_code page_summarize(const struct page *page, int64_t now, struct page_summar
     if (get(&page->head.magic) != PAGE_MAGIC)
         return status_set(status, HVD_REFUSED, "it is no page of a rank");
     if (version != PAGE_VERSION)
-        return status_set(status, HVD_REFUSED,
+        return status_set(status, HVD_UNSUPPORTED,
                           "the page of a rank has layout %u, this program knows %d: they are of different "
                           "versions of Horovod",
                           version, PAGE_VERSION);
@@ -280,14 +283,12 @@ static int compare_waitings(const void *one, const void *other)
     return order ? order : compare_requests(a->request, b->request);
 }
 
-static bool has_joined(const struct page_summary *page, int id)
-{
-    for (int i = 0; i < page->request_count; i++) {
-        if (page->requests[i].operation == HVD_JOIN && page->requests[i].process_set == id)
-            return true;
-    }
-    return false;
-}
+/* What a page says of its rank in one process set. */
+struct standing {
+    int size; /* of the set; 0: the rank is not in it, or the page has no place for it */
+    bool joined;
+    bool whole; /* all requests of the set are there, with their names */
+};
 
 static int size_of_set(const struct page_summary *page, int id)
 {
@@ -298,18 +299,36 @@ static int size_of_set(const struct page_summary *page, int id)
     return 0;
 }
 
+static struct standing standing_of(const struct page_summary *page, int set)
+{
+    struct standing standing = {.size = size_of_set(page, set), .whole = !page->dropped};
+    for (int i = 0; i < page->request_count; i++) {
+        const struct page_request *request = &page->requests[i];
+        if (request->process_set != set)
+            continue;
+        standing.joined |= request->operation == HVD_JOIN;
+        standing.whole &= !request->nameless || request->held || request->decided;
+    }
+    return standing;
+}
+
+/* Returns the part of a rank whose page has no flight of the name. */
+static enum page_part part_of(const struct standing *standing, bool nameless)
+{
+    if (standing->size <= 0 || standing->joined)
+        return PART_NONE;
+    return standing->whole && !nameless ? PART_MISSING : PART_UNKNOWN;
+}
+
 /* Compares the flights of one name in one process set. A rank that knows the decision, or has joined, is not
  * missing; one whose request is held back is, since the other ranks can't know of it. */
-static void compare_pages(const struct page_summary *pages, int count, const struct flight *flights,
+static void compare_pages(const struct standing *standings, int count, const struct flight *flights,
                           int flight_count, struct page_waiting *waiting)
 {
-    int members = 0, size = 0;
+    int known = 0, size = 0;
     for (int page = 0; page < count; page++) {
-        int seen = size_of_set(&pages[page], flights->request->process_set);
-        size = seen > size ? seen : size;
-        members += seen > 0;
-        waiting->parts[page] =
-            seen > 0 && !has_joined(&pages[page], flights->request->process_set) ? PART_MISSING : PART_NONE;
+        size = standings[page].size > size ? standings[page].size : size;
+        waiting->parts[page] = (uint8_t)part_of(&standings[page], flights->request->nameless);
     }
     for (int i = 0; i < flight_count; i++) {
         const struct page_request *request = flights[i].request;
@@ -322,23 +341,28 @@ static void compare_pages(const struct page_summary *pages, int count, const str
         waiting->since = request->submitted;
     }
     for (int page = 0; page < count; page++) {
-        waiting->waits += waiting->parts[page] == PART_WAITS;
-        waiting->missing += waiting->parts[page] == PART_MISSING;
+        enum page_part part = waiting->parts[page];
+        waiting->waits += part == PART_WAITS;
+        waiting->missing += part == PART_MISSING;
+        known += part == PART_WAITS || (standings[page].size > 0 && part != PART_UNKNOWN);
     }
-    waiting->hidden = size > members ? size - members : 0;
+    waiting->hidden = size > known ? size - known : !size;
 }
 
-static void group(const struct page_summary *pages, int count, const struct flight *flights, int flight_count,
-                  struct page_waitings *waitings)
+static void group(const struct page_summary *pages, int count, struct standing *standings,
+                  const struct flight *flights, int flight_count, struct page_waitings *waitings)
 {
     for (int first = 0, end; first < flight_count; first = end) {
+        int set = flights[first].request->process_set;
+        for (int i = 0; i < count && (!first || flights[first - 1].request->process_set != set); i++)
+            standings[i] = standing_of(&pages[i], set);
         struct page_waiting *waiting = &waitings->list[waitings->count];
         for (end = first + 1; end < flight_count; end++) {
             if (compare_requests(flights[first].request, flights[end].request) != 0)
                 break;
         }
         *waiting = (struct page_waiting){.parts = waitings->parts + (size_t)waitings->count * (size_t)count};
-        compare_pages(pages, count, flights + first, end - first, waiting);
+        compare_pages(standings, count, flights + first, end - first, waiting);
         waitings->count += waiting->request != NULL;
     }
     qsort(waitings->list, (size_t)waitings->count, sizeof *waitings->list, compare_waitings);
@@ -354,8 +378,10 @@ hvd_code page_waitings_find(const struct page_summary *pages, int count, struct 
     if (!total)
         return HVD_OK;
     struct flight *flights = calloc(total, sizeof *flights);
-    if (!flights)
-        return status_no_memory(status);
+    struct standing *standings = calloc((size_t)count, sizeof *standings);
+    hvd_code code = flights && standings ? HVD_OK : status_no_memory(status);
+    if (code)
+        goto free_all;
     total = 0;
     for (int i = 0; i < count; i++) {
         for (int j = 0; j < pages[i].request_count; j++) {
@@ -368,9 +394,11 @@ hvd_code page_waitings_find(const struct page_summary *pages, int count, struct 
         names += !i || compare_requests(flights[i - 1].request, flights[i].request) != 0;
     waitings->list = calloc(names, sizeof *waitings->list);
     waitings->parts = calloc(names, (size_t)count);
-    hvd_code code = waitings->list && waitings->parts ? HVD_OK : status_no_memory(status);
+    code = waitings->list && waitings->parts ? HVD_OK : status_no_memory(status);
     if (!code)
-        group(pages, count, flights, (int)total, waitings);
+        group(pages, count, standings, flights, (int)total, waitings);
+free_all:
+    free(standings);
     free(flights);
     return code;
 }

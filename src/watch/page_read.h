@@ -21,6 +21,7 @@ struct page_request {
     int64_t submitted, decided, ended; /* clock_now's; 0: not yet */
     hvd_code outcome;
     bool held;
+    bool nameless; /* another name has taken the place of its name: the title ends with "?" */
 };
 
 struct page_thread {
@@ -59,7 +60,7 @@ struct page_copies *page_copies_create(void); /* NULL: out of memory */
 void page_copies_free(struct page_copies *copies);
 
 /* Reads a page that may change meanwhile; the caller frees the summary. `now`: clock_now's. HVD_REFUSED: it
- * is none, or of another version. */
+ * is none. HVD_UNSUPPORTED: it is of another version. */
 hvd_code page_read(int fd, struct page_copies *copies, int64_t now, struct page_summary *summary,
                    hvd_status *status);
 
@@ -71,9 +72,10 @@ void page_summary_free(struct page_summary *summary); /* zeroed memory is fine *
 /* ---- the pages of several ranks ------------------------------------------------------------------------ */
 
 enum page_part {
-    PART_NONE,   /* not a member of the process set */
-    PART_WAITS,  /* it has submitted the request */
-    PART_MISSING /* it has not */
+    PART_NONE,    /* not a member of the process set */
+    PART_WAITS,   /* it has submitted the request */
+    PART_MISSING, /* it has not */
+    PART_UNKNOWN  /* a member whose page does not show all of its requests, or not with their names */
 };
 
 /* A request that some ranks have submitted, and that is not decided. */
@@ -81,7 +83,7 @@ struct page_waiting {
     const struct page_request *request; /* of the rank that has waited longest */
     int64_t since;
     int waits, missing; /* ranks of these pages */
-    int hidden;         /* members of the process set without a page among these */
+    int hidden;         /* members of the process set that are unknown, or have no page among these */
     uint8_t *parts;     /* [count] enum page_part */
 };
 

@@ -176,6 +176,63 @@ TEST(a_sleeping_caller_is_seen)
     group_run(&(struct group_options){.transport = "shm"}, 2, sleep_in_request, NULL);
 }
 
+/* A binding may generate names that are no numbers, such as lines of the program. */
+static void submit_lines(struct member *member)
+{
+    static const char *const names[] = {"train.py:12#3", "noname.mxnet.7"};
+    static const char *const titles[] = {"allreduce.train.py:12#3", "allreduce.noname.7"};
+    float values[2] = {1, 1};
+    hvd_handle *handles[2];
+    if (member->rank == 1)
+        wait_for(1);
+    for (int i = 0; i < 2; i++) {
+        int64_t one = 1;
+        hvd_tensor tensor = tensor_of(&values[i], HVD_FLOAT32, &one, 1);
+        hvd_request request = request_of(HVD_ALLREDUCE, names[i], &tensor);
+        request.generated = 1;
+        CHECK_OK(hvd_submit(member->context, &request, &handles[i], &check_status));
+        if (member->rank == 0)
+            watch_until_named(titles[i], member->size);
+    }
+    atomic_store(&go, 1);
+    finish(handles[0]);
+    finish(handles[1]);
+}
+
+TEST(generated_names)
+{
+    atomic_store(&go, 0);
+    group_run(&(struct group_options){.transport = "shm"}, 2, submit_lines, NULL);
+}
+
+/* A request that is held back, since another operation of its name is not decided, uses the name's place, not
+ * those of other names. */
+static void hold_often(struct member *member)
+{
+    float values[2] = {1, 1}, other = 1;
+    int64_t one = 1;
+    hvd_handle *first = member->rank ? NULL : submit_sum(member, "first", &other, 1, 0);
+    for (int i = 0; i < 4 * PAGE_NAMES; i++) {
+        values[0] = values[1] = 1;
+        hvd_handle *earlier = submit_sum(member, "again", &values[0], 1, 0);
+        hvd_tensor tensor = tensor_of(&values[1], HVD_FLOAT32, &one, 1);
+        hvd_request request = request_of(HVD_BROADCAST, "again", &tensor);
+        hvd_handle *held;
+        CHECK_OK(hvd_submit(member->context, &request, &held, &check_status));
+        finish(earlier);
+        finish(held);
+    }
+    if (member->rank == 0)
+        watch_until_named("allreduce.first", member->size);
+    check_allreduce_works(member, "seen");
+    finish(first ? first : submit_sum(member, "first", &other, 1, 0));
+}
+
+TEST(held_requests_share_a_name)
+{
+    group_run(&(struct group_options){.transport = "shm"}, 2, hold_often, NULL);
+}
+
 /* Without the coordinator's memory of names each request has a name of its own, and still the right one. */
 TEST(names_without_a_cache)
 {

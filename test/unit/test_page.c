@@ -7,6 +7,7 @@
 #include "base/platform.h"
 #include "random.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -277,6 +278,38 @@ TEST(test_a_given_page_has_one_writer)
     close(fd);
 }
 
+TEST(test_a_page_of_another_job)
+{
+    char path[64];
+    struct stat info;
+    int fd = page_create(&identity);
+    assert_int_equal(fstat(fd, &info), 0);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getpid(), fd);
+    static const char *const jobs[] = {"another", "job-some", "job-others", "jo", "job"};
+    for (int i = 0; i < 5; i++) { /* ranks of the job may form others, one after the other */
+        struct page_identity other = identity;
+        struct page_writer writer = {0};
+        strcpy(other.job, jobs[i]);
+        ASSERT_OK(page_open(&writer, path, &other, &check_status));
+        assert_int_equal(file_of(&writer) == info.st_ino, strncmp(jobs[i], "job", 3) == 0);
+        closed(&writer);
+    }
+    close(fd);
+}
+
+TEST(test_a_long_name_of_a_job)
+{
+    struct page_identity other = identity;
+    struct page_writer writer = {0};
+    memset(other.job, 'x', 300);
+    strcpy(other.job + 300, "end");
+    ASSERT_OK(page_open(&writer, "", &other, &check_status));
+    struct page_summary summary = read_of(writer.fd, 1);
+    assert_string_equal(summary.identity.job, other.job);
+    page_summary_free(&summary);
+    closed(&writer);
+}
+
 TEST(test_other_files_are_no_pages)
 {
     int fd = platform_memory_create(PAGE_BYTES, false);
@@ -334,6 +367,21 @@ TEST(test_without_descriptors_the_page_is_private)
     page_ended(&writer, submit(&writer, page_add_name(&writer, "name"), 0, 1), HVD_OK, 2);
     assert_int_equal(atomic_load(&writer.page->records[0].ended), 2);
     closed(&other);
+    closed(&writer);
+}
+
+TEST(test_small_files_only)
+{
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){PAGE_BYTES - 1, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0); /* a larger file would end this program */
+    int fd = page_create(&identity), error = errno;
+    struct page_writer writer = opened("");
+    setrlimit(RLIMIT_FSIZE, &before);
+    assert_int_equal(fd, -1);
+    assert_int_equal(error, EFBIG);
+    assert_int_equal(writer.fd, -1);
     closed(&writer);
 }
 
@@ -507,12 +555,6 @@ TEST(test_a_reader_beside_a_writer_sees_whole_requests)
     closed(&writer);
 }
 
-static void refused(struct page *page, const char *words)
-{
-    struct page_summary summary;
-    ASSERT_FAILS(page_summarize(page, 1, &summary, &check_status), HVD_REFUSED, words);
-}
-
 TEST(test_damaged_pages)
 {
     struct page_writer writer = opened("");
@@ -521,8 +563,8 @@ TEST(test_damaged_pages)
     assert_non_null(page);
     for (int i = 0; i < 200; i++)
         submit(&writer, page_add_name(&writer, "name"), i, i);
+    struct page_summary summary;
     for (int round = 0; round < 200; round++) {
-        struct page_summary summary;
         struct page_waitings waitings;
         assert_int_equal(pread(writer.fd, page, sizeof *page, 0), sizeof *page);
         uint64_t magic = atomic_load(&page->head.magic), start = offsetof(struct page, head.state);
@@ -542,9 +584,9 @@ TEST(test_damaged_pages)
         page_summary_free(&summary);
     }
     atomic_store(&page->head.version, 2);
-    refused(page, "different versions");
+    ASSERT_FAILS(page_summarize(page, 1, &summary, &check_status), HVD_UNSUPPORTED, "different versions");
     atomic_store(&page->head.magic, 0);
-    refused(page, "no page");
+    ASSERT_FAILS(page_summarize(page, 1, &summary, &check_status), HVD_REFUSED, "no page");
     free(page);
     closed(&writer);
 }
@@ -602,6 +644,7 @@ static void check_waiting(const struct page_waiting *waiting, const char *title,
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(waiting->parts[i], parts[i] == 'w'   ? PART_WAITS
                                             : parts[i] == 'm' ? PART_MISSING
+                                            : parts[i] == '?' ? PART_UNKNOWN
                                                               : PART_NONE);
 }
 
@@ -645,9 +688,36 @@ TEST(test_nameless_requests_share_a_title)
     struct ranks ranks = start();
     submit(&ranks.writers[0], 99, 0, 1); /* an id that no name has any longer */
     page_decided(&ranks.writers[0], submit(&ranks.writers[0], 99, 0, 2), 1, 3);
+    on(&ranks, 1, "a", 4); /* maybe the same request */
     compare(&ranks);
-    assert_int_equal(ranks.waitings.count, 1);
-    check_waiting(&ranks.waitings.list[0], "allreduce.?", "wmm");
+    assert_int_equal(ranks.waitings.count, 2);
+    check_waiting(&ranks.waitings.list[0], "allreduce.?", "w??");
+    assert_int_equal(ranks.waitings.list[0].hidden, 2);
+    check_waiting(&ranks.waitings.list[1], "allreduce.a", "?wm");
+    assert_int_equal(ranks.waitings.list[1].missing, 1);
+    assert_int_equal(ranks.waitings.list[1].hidden, 1);
+    finish(&ranks);
+}
+
+TEST(test_a_page_that_lacks_requests)
+{
+    struct ranks ranks = start();
+    on(&ranks, 0, "a", 100);
+    atomic_store(&ranks.writers[1].page->head.dropped, 1);
+    compare(&ranks);
+    check_waiting(&ranks.waitings.list[0], "allreduce.a", "w?m");
+    assert_int_equal(ranks.waitings.list[0].hidden, 1);
+    finish(&ranks);
+}
+
+TEST(test_more_process_sets_than_places)
+{
+    struct ranks ranks = start();
+    for (int i = 0; i < 2; i++)
+        submit(&ranks.writers[i], page_add_name(&ranks.writers[i], "a"), 99, 100);
+    compare(&ranks);
+    check_waiting(&ranks.waitings.list[0], "allreduce.a", "ww-");
+    assert_int_equal(ranks.waitings.list[0].hidden, 1); /* whether there are more is not known */
     finish(&ranks);
 }
 
