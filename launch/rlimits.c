@@ -9,7 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define OWN_PROCESSES 4 /* horovodrun, hvd-job, hvd-keeper, and the thread of the rendezvous */
+#define OWN_PROCESSES 4  /* horovodrun, hvd-job, hvd-keeper, and the thread of the rendezvous */
+#define OWN_FILES     32 /* at most, whatever the number of ranks */
 
 /* Returns UINT64_MAX if there is no limit. */
 static uint64_t limit_of(__rlimit_resource_t resource)
@@ -42,7 +43,10 @@ static uint64_t files_of_rank(const struct table *table, bool starts)
 
 bool rlimits_allow_page(const struct table *table, int count)
 {
-    return (files_of_rank(table, true) + 1) * (uint64_t)count <= limit_of(RLIMIT_NOFILE);
+    /* Each rank of the job keeps a connection to the rendezvous. */
+    uint64_t connections = table->rendezvous ? (uint64_t)table->size : 0;
+    uint64_t files = (files_of_rank(table, true) + 1) * (uint64_t)count;
+    return files + connections + OWN_FILES <= limit_of(RLIMIT_NOFILE);
 }
 
 hvd_code rlimits_check(const struct table *table, int count, bool starts, hvd_status *status)

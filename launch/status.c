@@ -33,6 +33,7 @@ struct found {
 struct pages {
     struct found *list;
     int count, capacity;
+    hvd_status other; /* of a page of another version; code HVD_OK: there is none */
 };
 
 /* ---- finding ------------------------------------------------------------------------------------------- */
@@ -116,21 +117,27 @@ static int own_id(int process)
     return id;
 }
 
-/* Finds the process of the rank among those that have its page open. */
+static bool runs(int process, uint64_t start, struct platform_process *system)
+{
+    return platform_process(process, system) && system->start == start && system->state != 'Z';
+}
+
+/* Finds the process of the rank: by its id, since it may run on without its page, or, if it is in a
+ * container, among those that have its page open. */
 static void find_process(struct found *found)
 {
     struct sight *sight = &found->sight;
     const struct page_summary *page = &sight->page;
     bool started = page->state == PAGE_STARTED;
+    int id = started ? page->child : page->identity.process;
     uint64_t start = started ? page->child_start : page->identity.process_start;
-    sight->process = 0;
-    if (started && platform_process(page->child, &sight->system) && sight->system.start == start)
-        sight->process = page->child;
+    sight->process = runs(id, start, &sight->system) ? id : 0;
     for (int i = 0; !sight->process && i < found->holder_count; i++) {
-        if (platform_process(found->holders[i], &sight->system) && sight->system.start == start &&
-            sight->system.state != 'Z' && own_id(found->holders[i]) == page->identity.process)
+        if (runs(found->holders[i], start, &sight->system) && own_id(found->holders[i]) == id)
             sight->process = found->holders[i];
     }
+    if (!sight->process)
+        sight->system = (struct platform_process){0};
 }
 
 static void look(struct pages *pages, struct page_copies *copies)
@@ -140,8 +147,11 @@ static void look(struct pages *pages, struct page_copies *copies)
         hvd_status status;
         uint64_t before = found->sight.page.succeeded + found->sight.page.failed;
         page_summary_free(&found->sight.page);
-        found->readable = !page_read(found->fd, copies, clock_now(), &found->sight.page, &status);
+        hvd_code code = page_read(found->fd, copies, clock_now(), &found->sight.page, &status);
+        found->readable = !code;
         found->sight.ended_before = before;
+        if (code == HVD_UNSUPPORTED)
+            status_copy(&pages->other, &status);
         if (found->readable)
             find_process(found);
     }
@@ -316,6 +326,8 @@ int status_print(const char *job)
     qsort(pages.list, (size_t)pages.count, sizeof *pages.list, compare);
     for (int i = 0; i < pages.count && pages.list[i].readable;)
         i += print_first(&pages.list[i], pages.count - i, job, seconds, &worst);
+    if (pages.other.code)
+        fprintf(stderr, "horovodrun: %s\n", pages.other.text);
     if (worst < 0)
         fprintf(stderr, "horovodrun: no job %s%sof this user runs on this host\n", job ? job : "",
                 job ? " " : "");

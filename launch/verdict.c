@@ -29,9 +29,10 @@ static bool is_stopped(const struct sight *rank)
     return rank->process && (rank->system.state == 'T' || rank->system.state == 't');
 }
 
+/* Without leaving, while it was in the job. */
 static bool has_ended(const struct sight *rank)
 {
-    return !rank->process && rank->page.state != PAGE_LEFT;
+    return !rank->process && (rank->page.state == PAGE_JOINING || rank->page.state == PAGE_OPEN);
 }
 
 static bool sleeps_in_horovod(const struct sight *rank)
@@ -122,7 +123,7 @@ void verdict_state(const struct sight *rank, char *text, size_t capacity)
     else if (page->state == PAGE_LEFT)
         append_text(text, capacity, "has left the job");
     else if (page->state == PAGE_STARTED)
-        append_text(text, capacity, "has not called init");
+        append_text(text, capacity, "has not joined yet");
     else if (page->state == PAGE_JOINING)
         append_text(text, capacity, "waits in init");
     else if (request)
@@ -197,25 +198,41 @@ static bool say_joining(const struct job *job)
     int waiting = states ? name_ranks(job, states, PAGE_JOINING, waits) : 0;
     int absent = states ? name_ranks(job, states, PAGE_STARTED, missing) : 0;
     if (waiting && absent)
-        append_text(job->text, job->capacity, "%s wait%s in init for %s, which %s not called it", waits,
+        append_text(job->text, job->capacity, "%s wait%s in init for %s, which %s not got there", waits,
                     waiting == 1 ? "s" : "", missing, absent == 1 ? "has" : "have");
+    else if (waiting && job->count < job->ranks->page.identity.size)
+        append_text(job->text, job->capacity,
+                    "%s wait%s in init for ranks that have no page here (on another host, not started, or "
+                    "ended)",
+                    waits, waiting == 1 ? "s" : "");
     else if (waiting)
-        append_text(job->text, job->capacity, "%s wait%s in init for ranks of other hosts", waits,
+        append_text(job->text, job->capacity, "%s wait%s in init, which all ranks have reached", waits,
                     waiting == 1 ? "s" : "");
     free(states);
     return waiting > 0;
 }
 
-/* Returns true if a missing rank waits in a request that only missing ranks have submitted. */
+/* Returns true if all ranks that have submitted `one` lack `other`, and sleep in Horovod. */
+static bool sleep_without(const struct job *job, const struct page_waiting *one,
+                          const struct page_waiting *other)
+{
+    for (int rank = 0; rank < job->count; rank++) {
+        if (one->parts[rank] == PART_WAITS &&
+            (other->parts[rank] != PART_MISSING || !sleeps_in_horovod(&job->ranks[rank])))
+            return false;
+    }
+    return true;
+}
+
+/* Returns true if a missing rank waits in a request that only missing ranks have submitted. A rank that has
+ * submitted it and goes on with its program is just late. */
 static bool say_branches(const struct job *job, const struct page_waiting *first)
 {
     char one[RANKS_SHOWN + 8], other[RANKS_SHOWN + 8];
     for (int i = 0; i < job->waitings->count; i++) {
         const struct page_waiting *second = &job->waitings->list[i];
-        bool crossed = second != first && second->request->process_set == first->request->process_set;
-        for (int rank = 0; crossed && rank < job->count; rank++)
-            crossed = second->parts[rank] != PART_WAITS || first->parts[rank] == PART_MISSING;
-        if (!crossed)
+        if (second == first || second->request->process_set != first->request->process_set ||
+            !sleep_without(job, second, first) || !sleep_without(job, first, second))
             continue;
         const struct page_waiting *most = second->waits > first->waits ? second : first;
         const struct page_waiting *few = most == first ? second : first;
@@ -249,8 +266,10 @@ static bool say_late(const struct job *job)
                     seconds_since(job, first->since), job->ranks[late].page.identity.rank, state);
     } else if (first->hidden) {
         append_text(job->text, job->capacity,
-                    "all ranks of this host wait for ranks of other hosts in %s, for %.0f s",
-                    first->request->title, seconds_since(job, first->since));
+                    "%s wait%s for ranks that can't be seen here (on another host, ended, or with a full "
+                    "page) in %s, for %.0f s",
+                    waits, first->waits == 1 ? "s" : "", first->request->title,
+                    seconds_since(job, first->since));
     } else {
         append_text(job->text, job->capacity,
                     "all ranks have submitted %s, but do not learn of each other for %.0f s: a network is "
@@ -283,7 +302,8 @@ static void say_progress(const struct job *job)
     uint64_t operations = 0;
     for (int i = 0; i < job->count; i++) {
         const struct page_summary *page = &job->ranks[i].page;
-        uint64_t ended = page->succeeded + page->failed - job->ranks[i].ended_before;
+        uint64_t all = page->succeeded + page->failed, before = job->ranks[i].ended_before;
+        uint64_t ended = all > before ? all - before : 0; /* the counters of a new epoch start at 0 */
         progress = page->progress > progress ? page->progress : progress;
         operations = ended > operations ? ended : operations;
     }

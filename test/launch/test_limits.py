@@ -65,6 +65,14 @@ def test_no_more_files(launcher: Launcher, most: int) -> None:
     assert not launcher.alive()
 
 
+@pytest.mark.parametrize(("ranks", "pages"), [(5, True), (14, False)])
+def test_pages_take_no_room_of_others(launcher: Launcher, ranks: int, pages: bool) -> None:
+    """A rank takes two pipes, and later a connection to the rendezvous: without room there are no pages."""
+    limit = lower(resource.RLIMIT_NOFILE, 64)
+    result = launcher.run("-np", str(ranks), "printenv", "HOROVOD_PAGE", preexec_fn=limit)
+    assert result.stdout.count("/proc/") == (ranks if pages else 0), result.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

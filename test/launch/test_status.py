@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,36 @@ def test_branches(launcher: Launcher) -> None:
 
 def test_init(launcher: Launcher) -> None:
     launcher.start("-np", "3", *launcher.python(PROGRAM), "init")
-    status_until(launcher, r"^ranks 0, 2 wait in init for rank 1, which has not called it\n", 3)
+    status_until(launcher, r"^ranks 0, 2 wait in init for rank 1, which has not got there\n", 3)
+
+
+def test_process_that_has_closed_its_page(launcher: Launcher) -> None:
+    program = 'import horovod, os; horovod.init(); os.execvp("sleep", ["sleep", "3600"])'
+    launcher.start("-np", "1", *launcher.python(program))
+    assert wait_until(lambda: launcher.named("sleep") != [])
+    text = status_until(launcher, r"^no rank has used Horovod yet\n", 0)
+    assert re.search(r"^0 +sleeps in its own program ", text, re.MULTILINE)
+
+
+def test_processes_that_are_no_job(launcher: Launcher) -> None:
+    program = "import horovod, time; horovod.init(); time.sleep(3600)"
+    processes = [launcher.start(launcher.script(program), program=sys.executable) for _ in range(2)]
+
+    def both_are_shown() -> bool:
+        text = status(launcher).stdout
+        return all(f"job process-{process.pid}  1 of its 1 ranks" in text for process in processes)
+
+    assert wait_until(both_are_shown)
+
+
+def test_page_of_another_version(launcher: Launcher) -> None:
+    page = os.memfd_create("horovod")
+    os.ftruncate(page, 1 << 20)
+    os.pwrite(page, b"hvd page" + (99).to_bytes(4, sys.byteorder), 0)
+    result = status(launcher, "no-such-job")
+    os.close(page)
+    assert result.returncode == 1
+    assert "the page of a rank has layout 99, this program knows 1" in result.stderr
 
 
 def test_no_job(launcher: Launcher) -> None:

@@ -98,6 +98,8 @@ TEST(test_a_moment_is_no_delay)
     scene.ranks[1].page.succeeded = 30;
     scene.ranks[1].ended_before = 20;
     says(&scene, VERDICT_HEALTHY, "healthy: 100 operations/s, and no rank waits for long");
+    scene.ranks[0].ended_before = 7; /* a new epoch has begun, whose counters start at 0 */
+    says(&scene, VERDICT_HEALTHY, "healthy: 100 operations/s, and no rank waits for long");
     scene.ranks[1].ended_before = 30;
     scene.ranks[1].page.progress = NOW - 3 * CLOCK_SECOND;
     says(&scene, VERDICT_HEALTHY, "healthy: the last operation ended 3.0 s ago");
@@ -115,6 +117,12 @@ TEST(test_branches)
     says(&scene, VERDICT_LATE,
          "ranks 0, 2, 3 wait in allreduce.loss, but rank 1 in allreduce.val: the programs took different "
          "branches");
+    scene.ranks[1].page.thread_count = 0; /* it goes on, and will wait later */
+    says(&scene, VERDICT_LATE,
+         "rank 1 waits for ranks 0, 2, 3 in allreduce.val, for 9 s; rank 0 waits in allreduce.loss");
+    scene.requests[1][0].submitted = NOW - 3 * CLOCK_SECOND;
+    says(&scene, VERDICT_LATE,
+         "ranks 0, 2, 3 wait for rank 1 in allreduce.loss, for 5 s; rank 1 sleeps in its own program");
 }
 
 TEST(test_a_stopped_rank_explains_all)
@@ -139,7 +147,11 @@ TEST(test_ends_and_failures)
     says(&scene, VERDICT_BROKEN, "rank 3 has failed: rank 2 is lost");
     scene.ranks[2].process = 0;
     says(&scene, VERDICT_BROKEN, "the process of rank 2 has ended without leaving the job");
+    scene.ranks[2].page.state = PAGE_STARTED; /* its program has not used Horovod */
+    scene.ranks[3].process = 0;
+    says(&scene, VERDICT_BROKEN, "rank 3 has failed: rank 2 is lost");
     scene.ranks[2].page.state = PAGE_LEFT;
+    scene.ranks[3].process = 13;
     scene.ranks[3].page.state = PAGE_OPEN;
     scene.ranks[3].page.progress = NOW;
     says(&scene, VERDICT_HEALTHY, "healthy: the last operation ended 0.0 s ago");
@@ -151,10 +163,13 @@ TEST(test_init)
     start(&scene);
     for (int i = 0; i < RANKS; i++)
         scene.ranks[i].page.state = i < 2 ? PAGE_JOINING : PAGE_STARTED;
-    says(&scene, VERDICT_LATE, "ranks 0, 1 wait in init for ranks 2, 3, which have not called it");
+    says(&scene, VERDICT_LATE, "ranks 0, 1 wait in init for ranks 2, 3, which have not got there");
     for (int i = 0; i < RANKS; i++)
         scene.ranks[i].page.state = PAGE_JOINING;
-    says(&scene, VERDICT_LATE, "ranks 0-3 wait in init for ranks of other hosts");
+    says(&scene, VERDICT_LATE, "ranks 0-3 wait in init, which all ranks have reached");
+    scene.ranks[0].page.identity.size = RANKS + 1;
+    says(&scene, VERDICT_LATE,
+         "ranks 0-3 wait in init for ranks that have no page here (on another host, not started, or ended)");
 }
 
 TEST(test_other_hosts)
@@ -166,7 +181,8 @@ TEST(test_other_hosts)
         submit(&scene, i, "allreduce.grad", 3);
     }
     says(&scene, VERDICT_LATE,
-         "all ranks of this host wait for ranks of other hosts in allreduce.grad, for 3 s");
+         "ranks 0-3 wait for ranks that can't be seen here (on another host, ended, or with a full page) in "
+         "allreduce.grad, for 3 s");
     for (int i = 0; i < RANKS; i++)
         scene.ranks[i].page.sets[0].size = RANKS;
     says(&scene, VERDICT_LATE,
