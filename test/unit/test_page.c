@@ -468,6 +468,15 @@ TEST(test_a_head_that_changes_all_the_time)
 static struct page_writer interrupted;
 static volatile int interruptions, torn;
 
+/* A signal handler may not call strtoul. */
+static uint64_t number_in(const char *text)
+{
+    uint64_t number = 0;
+    for (; *text >= '0' && *text <= '9'; text++)
+        number = 10 * number + (uint64_t)(*text - '0');
+    return number;
+}
+
 /* Runs between any two stores of the writer, and looks at what it writes just now. */
 static void look_between(int signal)
 {
@@ -479,7 +488,7 @@ static void look_between(int signal)
     if (number &&
         ((uint64_t)atomic_load(&record->submitted) != number || atomic_load(&record->bytes) != 4 * number))
         torn++;
-    if (id && strtoul(name->text, NULL, 10) != id)
+    if (id && number_in(name->text) != id)
         torn++;
     interruptions++;
 }
