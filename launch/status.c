@@ -59,8 +59,7 @@ static struct found *add(struct pages *pages, const char *path, ino_t inode)
     return &pages->list[pages->count++];
 }
 
-/* All memory files of the engine have one name; pages are told from others by their size, then by their head.
- */
+/* All memory files of the engine have one name; a page is recognized by its size, then by its head. */
 static void visit_file(struct pages *pages, int process, const char *name)
 {
     char path[64], target[64] = "";

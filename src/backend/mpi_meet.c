@@ -63,7 +63,7 @@ struct party {
 /* ---- all ranks are there, and run the same release ------------------------------------------------------
  */
 
-static bool take_unfinished(mpi_handle comm, mpi_handle *request)
+static bool claim_unfinished(mpi_handle comm, mpi_handle *request)
 {
     pthread_mutex_lock(&unfinished.lock);
     bool taken = unfinished.open && unfinished.comm == comm;
@@ -95,7 +95,7 @@ static hvd_code wait_for_all(const struct party *party, mpi_handle comm, int64_t
                              const struct interrupt *interrupt, hvd_status *status)
 {
     mpi_handle request;
-    bool again = take_unfinished(comm, &request), done = false;
+    bool again = claim_unfinished(comm, &request), done = false;
     int error = again ? 0 : party->mpi->barrier_begin(comm, &request);
     int64_t next_ask = 0;
     for (int polls = 0; !error && !done; polls++) {

@@ -79,10 +79,10 @@ static bool is_due(const struct coordinator *c, const struct entry *entry)
     return (has_request(entry) || c->join) && !join_missing(c, entry) && root_may_know;
 }
 
-/* Members taken before a fault stay in `members`, where fail() finds them. The root keeps a batch of short
- * requests short as a whole. */
-static hvd_code take_members(struct coordinator *c, struct decision *decision, bool *all_short,
-                             hvd_status *status)
+/* Members collected before a fault stay in `members`, where fail() finds them. The root keeps a batch of
+ * short requests short as a whole. */
+static hvd_code collect_members(struct coordinator *c, struct decision *decision, bool *all_short,
+                                hvd_status *status)
 {
     *all_short = true;
     if (!reserve_members(c, (size_t)decision->count))
@@ -111,7 +111,7 @@ static hvd_code take_members(struct coordinator *c, struct decision *decision, b
 static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hvd_status *status)
 {
     bool all_short;
-    TRY(take_members(c, decision, &all_short, status));
+    TRY(collect_members(c, decision, &all_short, status));
     struct batch batch = {.sequence = c->seen,
                           .requests = c->members,
                           .members = c->forms,
@@ -130,7 +130,7 @@ static hvd_code apply_batch(struct coordinator *c, struct decision *decision, hv
 static hvd_code apply_result(struct coordinator *c, struct decision *decision, hvd_status *status)
 {
     bool all_short;
-    TRY(take_members(c, decision, &all_short, status));
+    TRY(collect_members(c, decision, &all_short, status));
     const struct pending *request = c->members[0];
     struct signature_summary summary;
     signature_summarize(c->forms[0].signature, &summary);

@@ -282,13 +282,13 @@ TEST(test_authenticated_connection_waits_for_its_mesh)
         ASSERT_OK(connector_create(&meshes[i], &others[i], &check_status));
         platform_event_clear(others[i]->claimant.event);
     }
-    int early = shake(&bench, 7), late = shake(&bench, 8), stranger = shake(&bench, 6);
+    int early = shake(&bench, 7), late = shake(&bench, 8), nonpeer = shake(&bench, 6);
     turn(&bench);
     assert_true(socket_wait(others[1]->claimant.event, POLLIN, clock_now()));
     assert_null(acceptor_claim(&bench.acceptor, &bench.hub));
-    assert_false(is_dropped(stranger));
+    assert_false(is_dropped(nonpeer));
     assert_null(acceptor_claim(&bench.acceptor, &meshes[0])); /* in which rank 3 is no peer */
-    assert_true(is_dropped(stranger));
+    assert_true(is_dropped(nonpeer));
     struct attempt *attempt = acceptor_claim(&bench.acceptor, &meshes[1]);
     assert_true(attempt && attempt->handshake.claim.from == 3 && attempt->handshake.claim.channel == 1);
     assert_ptr_equal(attempt->peer, &peer);
@@ -298,7 +298,7 @@ TEST(test_authenticated_connection_waits_for_its_mesh)
     age_authenticated(&bench, 30 * CLOCK_SECOND);
     turn(&bench);
     assert_true(is_dropped(late));
-    close(stranger);
+    close(nonpeer);
     close(early);
     close(late);
     connector_free(others[0]);
