@@ -60,6 +60,9 @@ struct platform_process {
     uint64_t start;      /* with the id it identifies the process for as long as the system runs */
     uint64_t cpu_ticks;  /* of all its threads */
     uint64_t page_count; /* of memory that it occupies */
+    /* Of its main thread, in ns: on a processor; ready to run, but without one. 0: the system does not say.
+     */
+    uint64_t running, runnable;
 };
 /* Returns false if there is no such process, or it can't be seen. */
 bool platform_process(pid_t id, struct platform_process *process);

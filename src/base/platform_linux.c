@@ -279,17 +279,25 @@ pid_t platform_peer_process(int socket)
     return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) ? 0 : peer.pid;
 }
 
-bool platform_process(pid_t id, struct platform_process *process)
+/* Reads up to `capacity` - 1 bytes of a file; returns false if it can't be opened. */
+static bool read_text(const char *path, char *text, size_t capacity)
 {
-    char path[64], text[1024];
-    unsigned long long user, system, start, pages;
-    *process = (struct platform_process){0};
-    snprintf(path, sizeof path, "/proc/%ld/stat", (long)id);
     FILE *file = fopen(path, "re");
     if (!file)
         return false;
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    text[fread(text, 1, capacity - 1, file)] = '\0';
     fclose(file);
+    return true;
+}
+
+bool platform_process(pid_t id, struct platform_process *process)
+{
+    char path[64], text[1024];
+    unsigned long long user, system, start, pages, running, runnable;
+    *process = (struct platform_process){0};
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)id);
+    if (!read_text(path, text, sizeof text))
+        return false;
     /* "pid (name) state ...", see proc(5). */
     const char *name_end = strrchr(text, ')'); /* the name may hold anything */
     if (!name_end || sscanf(name_end,
@@ -300,6 +308,11 @@ bool platform_process(pid_t id, struct platform_process *process)
     process->cpu_ticks = user + system;
     process->start = start;
     process->page_count = pages;
+    snprintf(path, sizeof path, "/proc/%ld/task/%ld/schedstat", (long)id, (long)id);
+    if (read_text(path, text, sizeof text) && sscanf(text, "%llu %llu", &running, &runnable) == 2) {
+        process->running = running;
+        process->runnable = runnable;
+    }
     return true;
 }
 

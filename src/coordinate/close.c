@@ -3,6 +3,7 @@
 
 #include "base/fault.h"
 #include "base/status.h"
+#include "coordinate/late.h"
 
 static void end_requests(struct coordinator *c)
 {
@@ -22,6 +23,7 @@ static void end_requests(struct coordinator *c)
         output->finish(output->owner, entry_take_request(c, c->oldest->entry), &c->cause);
     entry_list_clear(&c->complete);
     ready_clear(c);
+    late_end(c);
 }
 
 void close_begin(struct coordinator *c, int leaver)

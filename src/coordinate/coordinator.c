@@ -10,6 +10,7 @@
 #include "coordinate/decide.h"
 #include "coordinate/eager.h"
 #include "coordinate/join.h"
+#include "coordinate/late.h"
 #include "coordinate/name.h"
 #include "coordinate/rows.h"
 #include "coordinate/silence.h"
@@ -34,14 +35,18 @@ hvd_code coordinator_create(const struct coordinator_config *config, struct coor
                             hvd_status *status)
 {
     struct coordinator *c = calloc(1, sizeof *c);
-    struct child *children = calloc((size_t)config->tree.child_count + 1, sizeof *children);
-    if (!c || !children) {
+    size_t reporters = (size_t)config->tree.child_count + 1;
+    struct child *children = calloc(reporters, sizeof *children);
+    struct late *late = config->output.late ? calloc(reporters, sizeof *late) : NULL;
+    if (!c || !children || (config->output.late && !late)) {
         free(c);
         free(children);
+        free(late);
         return status_no_memory(status);
     }
     c->config = *config;
     c->children = children;
+    c->late = late;
     c->eager_sum = config->eager_threshold ? malloc(config->eager_threshold) : NULL;
     if (!c->eager_sum)
         c->config.eager_threshold = 0; /* small data travel in batches, as all others do */
@@ -63,6 +68,7 @@ void coordinator_destroy(struct coordinator *c)
     wire_writer_free(&c->out);
     wire_writer_free(&c->rows);
     free(c->children);
+    free(c->late);
     members_free(c);
     free(c->eager_sum);
     free(c->unheard);
@@ -141,8 +147,8 @@ static hvd_code add_request(struct coordinator *c, struct entry *entry, struct p
         code = form_find(&c->table.forms, &request->signature, c->config.tree.topology->size, &form, status);
     if (code)
         return code;
-    code = table_open_round(&c->table, entry) ? round_add_own(entry, &c->config.tree, form, status)
-                                              : status_no_memory(status);
+    code = table_open_round(&c->table, entry, c->now) ? round_add_own(entry, &c->config.tree, form, status)
+                                                      : status_no_memory(status);
     if (!code)
         eager_submit(c, entry, form, request);
     form_release(form);
@@ -179,9 +185,10 @@ uint64_t coordinator_unnamed(const struct coordinator *c, hvd_operation operatio
 
 /* A refused request takes no number: on other ranks that number would mean another request. An accepted
  * request ends as all others do, even by a fault that it causes itself. */
-hvd_code coordinator_submit(struct coordinator *c, struct pending *request, hvd_status *status)
+hvd_code coordinator_submit(struct coordinator *c, struct pending *request, int64_t now, hvd_status *status)
 {
     size_t length = strlen(request->name);
+    c->now = now;
     TRY(check_submission(c, request, length, status));
     if (operation_of(request) == HVD_JOIN)
         return join_begin(c, request, status);
@@ -274,6 +281,7 @@ void coordinator_flush(struct coordinator *c, int64_t now)
 {
     hvd_status problem;
     hvd_code code = HVD_OK;
+    c->now = now;
     silence_check(c, now);
     if (c->state == STATE_OPEN)
         /* The root has no parent to report to: it judges complete rounds at once. */
@@ -402,7 +410,7 @@ static hvd_code count(struct coordinator *c, int child, const struct report *rep
     } else {
         entry = table_entry(&c->table, report->name, report->name_length);
     }
-    if (!entry || !table_open_round(&c->table, entry))
+    if (!entry || !table_open_round(&c->table, entry, c->now))
         return status_no_memory(status);
     if (round_has_child(entry, child))
         return status_set(status, HVD_REFUSED, "a request twice (\"%.200s\")", entry->name);
@@ -566,8 +574,9 @@ static int neighbour(const struct coordinator *c, int place)
     return -2;
 }
 
-void coordinator_receive(struct coordinator *c, int from, const uint8_t *bytes, size_t length)
+void coordinator_receive(struct coordinator *c, int from, const uint8_t *bytes, size_t length, int64_t now)
 {
+    c->now = now;
     if (c->state == STATE_FAILED || c->state == STATE_CLOSED)
         return;
     hvd_status problem;
@@ -619,8 +628,9 @@ static bool is_shut_down(struct coordinator *c, int lost)
     return harmless;
 }
 
-void coordinator_abort(struct coordinator *c, int lost_rank, const hvd_status *cause)
+void coordinator_abort(struct coordinator *c, int lost_rank, const hvd_status *cause, int64_t now)
 {
+    c->now = now;
     /* Below 0 no peer is lost: the fault is this rank's own. */
     int lost = lost_rank < 0 ? -1 : place_of(&c->config, lost_rank);
     if (lost < 0 || !is_shut_down(c, lost))

@@ -64,6 +64,14 @@ struct silence {
     int pair_count;
 };
 
+/* For how long this node has waited for one reporter (this rank, or a child with its subtree) and no other
+ * one, for whatever number of requests at a time. */
+struct lateness {
+    int64_t total;   /* ns; below 0: it waits now, and the present time must be added */
+    int64_t longest; /* ns without a break, before the present wait */
+    uint64_t count;  /* waits, with the present one */
+};
+
 struct coordinator_output {
     void *owner;
     /* Sends one message to the parent or a child; messages of one edge arrive in order. */
@@ -103,6 +111,12 @@ struct coordinator_output {
     void (*closed)(void *owner);
     /* At the root: a rank other than this one has submitted the request. NULL is fine. */
     void (*ready)(void *owner, const char *name, const struct signature_summary *what, int rank);
+    /* This node starts or stops to wait for one reporter alone, or has done both: 0 is this rank, others are
+     * children, which `rank` leads. NULL: nothing of that is measured. */
+    void (*late)(void *owner, int reporter, int rank, const struct lateness *lateness);
+    /* At the root: all ranks have submitted a request, the last one this many ns after the first one. NULL is
+     * fine. */
+    void (*negotiated)(void *owner, int64_t time);
 };
 
 struct coordinator_config {
@@ -130,8 +144,10 @@ hvd_code coordinator_create(const struct coordinator_config *config, struct coor
 void coordinator_destroy(struct coordinator *coordinator);
 
 /* Accepts a request, or refuses it: its name is in flight (HVD_DUPLICATE_NAME), or the coordinator has failed
- * or closed (the first cause). It is sent by coordinator_flush. */
-hvd_code coordinator_submit(struct coordinator *coordinator, struct pending *request, hvd_status *status);
+ * or closed (the first cause). It is sent by coordinator_flush. `now` here and below: any monotonic time in
+ * ns, which is never earlier than at the call before. */
+hvd_code coordinator_submit(struct coordinator *coordinator, struct pending *request, int64_t now,
+                            hvd_status *status);
 
 /* Returns this rank's request of that name that waits for a decision; NULL: there is none. */
 const struct pending *coordinator_find(const struct coordinator *coordinator, const char *name);
@@ -155,10 +171,11 @@ uint64_t coordinator_unnamed(const struct coordinator *coordinator, hvd_operatio
 
 /* Receives a message from the parent or a child, or a flooded one from any rank. Malformed bytes abort the
  * coordinator with a text that names the sender. */
-void coordinator_receive(struct coordinator *coordinator, int from, const uint8_t *bytes, size_t length);
+void coordinator_receive(struct coordinator *coordinator, int from, const uint8_t *bytes, size_t length,
+                         int64_t now);
 
-/* Acts on the inputs since the last flush: sends readiness upward as one message, decisions downward. `now`
- * is any monotonic time in ns. Call it after each round of inputs. */
+/* Acts on the inputs since the last flush: sends readiness upward as one message, decisions downward. Call it
+ * after each round of inputs. */
 void coordinator_flush(struct coordinator *coordinator, int64_t now);
 
 /* Returns when coordinator_flush must be called again even without inputs; INT64_MAX: never. */
@@ -177,7 +194,7 @@ void coordinator_batch_done(struct coordinator *coordinator, uint64_t sequence);
 /* The connection to `lost_rank` (a neighbour in the tree, or any other peer of the data path) is lost, or, at
  * -1, the data path has failed: ends every request with `cause`, sends an abort to all live neighbours once,
  * and refuses later requests. The first cause wins; later calls do nothing. */
-void coordinator_abort(struct coordinator *coordinator, int lost_rank, const hvd_status *cause);
+void coordinator_abort(struct coordinator *coordinator, int lost_rank, const hvd_status *cause, int64_t now);
 
 /* This rank has waited too long for an answer of `rank`. All ranks are informed, and reported ranks answer if
  * they can. Once no more reports have been received for the settling time, the reports together are the cause

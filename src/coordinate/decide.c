@@ -187,6 +187,9 @@ static hvd_code judge(struct coordinator *c, struct entry *entry, int64_t now, h
 {
     uint64_t number;
     char text[HVD_STATUS_TEXT];
+    const struct coordinator_output *output = &c->config.output;
+    if (output->negotiated)
+        output->negotiated(output->owner, now - entry->round->since);
     entry->round->phase = ROUND_REPORTED;
     if (entry->round->variants) {
         join_exclude(c, entry);

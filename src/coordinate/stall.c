@@ -43,7 +43,7 @@ hvd_code stall_receive(struct coordinator *c, int child, struct wire_reader *rea
     bool good = stall_get(reader, first, last, &name, &length, stall);
     /* The name has a round in progress: the child's own report arrives later on the same link. */
     struct entry *entry = good ? table_entry(&c->table, name, length) : NULL;
-    if (!entry || !table_open_round(&c->table, entry)) {
+    if (!entry || !table_open_round(&c->table, entry, c->now)) {
         free(stall);
         return good ? status_no_memory(status) : status_set(status, HVD_REFUSED, "a malformed stall");
     }
@@ -154,8 +154,6 @@ hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status)
         /* Once the whole subtree has submitted it, the missing ranks are elsewhere in the tree. */
         if (!round || round->phase != ROUND_COUNTING)
             continue;
-        if (!round->since)
-            round->since = now;
         int64_t waited = waited_for(entry, now);
         bool ends = is_root(c) && end && waited >= end;
         if (ends || (waited >= interval && (!round->warned || now - round->warned >= interval)))

@@ -4,6 +4,7 @@
 
 #include "base/pool.h"
 #include "base/status.h"
+#include "coordinate/late.h"
 
 void members_free(struct coordinator *c)
 {
@@ -80,6 +81,20 @@ int join_missing(const struct coordinator *c, const struct entry *entry)
     return missing;
 }
 
+/* Returns the only reporter that is missing: 0 is this rank, i + 1 is child i. */
+static int find_missing(const struct coordinator *c, const struct entry *entry)
+{
+    if (!has_own(entry) && !c->join)
+        return 0;
+    for (int word = 0;; word++) {
+        for (uint64_t rest = ~entry->round->reported[word]; rest; rest &= rest - 1) {
+            int child = word * 64 + __builtin_ctzll(rest);
+            if (!c->absent || !child_is_absent(c, child))
+                return child + 1;
+        }
+    }
+}
+
 /* Returns true if a place of this subtree is excluded from the round, as far as this node decides it: for a
  * place in a subtree below, the report of that subtree has the flag. */
 static bool is_excluded(const struct coordinator *c, const struct entry *entry, int place)
@@ -107,8 +122,12 @@ static void join_mark_partial(const struct coordinator *c, struct entry *entry)
 void check_complete(struct coordinator *c, struct entry *entry)
 {
     struct round *round = entry->round;
-    if (!round || round->phase != ROUND_COUNTING || round->missing == c->table.reporters ||
-        join_missing(c, entry))
+    if (!round || round->phase != ROUND_COUNTING || round->missing == c->table.reporters)
+        return;
+    int missing = join_missing(c, entry);
+    if (c->late)
+        late_update(c, round, missing == 1 ? find_missing(c, entry) + 1 : 0);
+    if (missing)
         return;
     round->phase = ROUND_COMPLETE;
     if (round->missing)

@@ -67,9 +67,11 @@ struct root {
 struct coordinator {
     struct coordinator_config config;
     enum coordinator_state state;
+    int64_t now;      /* the time of the present input or flush */
     hvd_status cause; /* why requests are refused, once closing or failed */
     struct table table;
     struct child *children;
+    struct late *late;               /* by reporter: see late.h; NULL: not measured, or no longer */
     uint64_t seen;                   /* number of the last decision carried out */
     struct pending *oldest, *newest; /* requests of this rank */
     int pending;                     /* number of requests of this rank */

@@ -113,7 +113,7 @@ struct entry *table_entry(struct table *table, const char *name, uint32_t length
     return NULL;
 }
 
-static bool make_round(struct table *table, struct entry *entry)
+static bool make_round(struct table *table, struct entry *entry, int64_t now)
 {
     size_t bytes = round_bytes(table);
     struct round *round = pool_alloc(&table->pool, bytes);
@@ -122,14 +122,15 @@ static bool make_round(struct table *table, struct entry *entry)
     memset(round, 0, bytes);
     round->missing = table->reporters;
     round->opened = table->last_apart;
+    round->since = now;
     entry->round = round;
     table->open++;
     return true;
 }
 
-bool table_open_round(struct table *table, struct entry *entry)
+bool table_open_round(struct table *table, struct entry *entry, int64_t now)
 {
-    if (!entry->round && !make_round(table, entry))
+    if (!entry->round && !make_round(table, entry, now))
         return false;
     if (entry->round->missing == table->reporters) /* a stall report may have opened the round */
         entry->round->number = ++table->rounds;

@@ -91,6 +91,7 @@ struct round {
     struct pending *mine; /* this rank's request */
     struct entry *next;   /* in the list of complete rounds, later of ready ones, then of a batch */
     int missing;          /* number of reporters that are missing */
+    int lacks;            /* it lacks only this reporter: its number in late.h, plus 1; 0: not only one */
     enum round_phase phase;
     bool own;          /* this rank has submitted it */
     bool partial;      /* some rank is excluded because it has joined */
@@ -99,8 +100,8 @@ struct round {
     bool bare;         /* the data of some reporter were not in its report */
     bool rows_unknown; /* the numbers of rows of some reporter were not in its report */
     union {
-        struct {            /* while it counts: used by stall.c */
-            int64_t since;  /* when it was first seen waiting; 0: not yet */
+        struct {            /* while it counts */
+            int64_t since;  /* when it was opened */
             int64_t warned; /* when it was last reported or warned about; 0: not yet */
         };
         struct {                 /* afterwards, at the root */
@@ -150,7 +151,7 @@ void table_free(struct table *table);
 /* Finds the entry, or makes one; returns NULL if memory is out. */
 struct entry *table_entry(struct table *table, const char *name, uint32_t length);
 /* Opens a round unless one is open; returns false if memory is out. */
-bool table_open_round(struct table *table, struct entry *entry);
+bool table_open_round(struct table *table, struct entry *entry, int64_t now);
 void table_close_round(struct table *table, struct entry *entry); /* fine if there is none */
 size_t round_parts_bytes(const struct table *table, const struct round *round);
 size_t round_rows_bytes(const struct table *table);

@@ -77,7 +77,7 @@ void comm_submit(struct comm *comm, struct hvd_handle *handle)
     /* Marking the later one of two suffices: it is alone in its batch. */
     handle->pending.apart = handle->parts.of || overlaps_any(&comm->context->overlaps, &handle->footprint);
     hvd_status refusal;
-    if (coordinator_submit(comm->coordinator, &handle->pending, &refusal)) {
+    if (coordinator_submit(comm->coordinator, &handle->pending, context_now(comm->context), &refusal)) {
         handle_finish(handle, &refusal);
         return;
     }
@@ -121,7 +121,7 @@ void comm_abort(struct comm *comm, int lost_rank, const hvd_status *cause)
     assert(context_is_held(comm->context));
     comm_resume(comm);
     coordinator_abort(comm->coordinator, lost_rank < 0 ? -1 : ranks_find(comm->ranks, comm->size, lost_rank),
-                      cause);
+                      cause, context_now(comm->context));
     comm->active = true;
 }
 
@@ -199,7 +199,7 @@ static bool receive_messages(struct comm *comm, struct edge *edge)
         }
         any = true;
         if (event == EDGE_MESSAGE) {
-            coordinator_receive(comm->coordinator, edge->peer, bytes, length);
+            coordinator_receive(comm->coordinator, edge->peer, bytes, length, context_now(comm->context));
             continue;
         }
         hvd_status cause;

@@ -107,6 +107,22 @@ static void note_ready(void *owner, const char *name, const struct signature_sum
     observe_ready(owner, name_text(what->operation, what->grouped, name, title, sizeof title), what, rank);
 }
 
+/* The tree of all ranks shows every rank; those of other sets would count one wait again. */
+static void note_late(void *owner, int reporter, int rank, const struct lateness *lateness)
+{
+    struct comm *comm = owner;
+    page_set_late(
+        &comm->context->page, reporter,
+        &(struct page_lateness){comm->ranks[rank], lateness->total, lateness->longest, lateness->count},
+        context_now(comm->context));
+}
+
+static void note_negotiated(void *owner, int64_t time)
+{
+    struct comm *comm = owner;
+    page_add_negotiation(&comm->context->page, time);
+}
+
 /* Stalls are collected until the flush has ended; comm_progress then writes one warning. */
 static void note_stall(void *owner, const char *title, int64_t waited, const struct rank_set *missing)
 {
@@ -242,5 +258,7 @@ struct coordinator_output comm_output(struct comm *comm)
         .silent = write_silence,
         .turn = give_turn,
         .ready = observed(comm->context) ? note_ready : NULL,
+        .late = comm->id == 0 ? note_late : NULL,
+        .negotiated = note_negotiated,
     };
 }

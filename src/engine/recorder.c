@@ -34,6 +34,8 @@ hvd_code recorder_open(struct hvd_context *context, hvd_status *status)
                                      .epoch = (int32_t)settings->epoch,
                                      .process = getpid(),
                                      .process_start = own.start,
+                                     .running = own.running,
+                                     .runnable = own.runnable,
                                      .opened = clock_now(),
                                      .opened_at = nanoseconds_since_1970()};
     /* If nobody has named the job, its name is empty, or only what hvd_init adds for some of its ranks. */

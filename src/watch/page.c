@@ -317,6 +317,46 @@ void page_ended(struct page_writer *writer, uint32_t place, hvd_code outcome, in
     set_time(&writer->page->head.progress, now);
 }
 
+/* ---- lateness ------------------------------------------------------------------------------------------ */
+
+/* Readers use the newest mark that is old enough, so the other one must be. */
+static void set_mark(struct page_mark marks[2], int64_t total, int64_t now)
+{
+    int64_t time = atomic_load_explicit(&marks[1].time, memory_order_relaxed);
+    if (time && now - time < PAGE_MARK_TIME)
+        return;
+    set_time(&marks[0].time, time);
+    set_time(&marks[0].total, atomic_load_explicit(&marks[1].total, memory_order_relaxed));
+    set_time(&marks[1].time, now);
+    set_time(&marks[1].total, total < 0 ? total + now : total);
+}
+
+void page_set_late(struct page_writer *writer, int reporter, const struct page_lateness *lateness,
+                   int64_t now)
+{
+    if (reporter >= PAGE_REPORTERS)
+        return;
+    struct page_late *late = &writer->page->late[reporter];
+    set_mark(late->marks, lateness->total, now);
+    atomic_store_explicit(&late->rank, lateness->rank + 1, memory_order_relaxed);
+    atomic_store_explicit(&late->longest, lateness->longest, memory_order_relaxed);
+    atomic_store_explicit(&late->count, lateness->count, memory_order_relaxed);
+    atomic_store_explicit(&late->total, lateness->total, memory_order_relaxed);
+}
+
+void page_add_negotiation(struct page_writer *writer, int64_t time)
+{
+    struct page_negotiations *all = &writer->page->negotiations;
+    int64_t limit = CLOCK_SECOND / 10000;
+    int bucket = 0;
+    for (; bucket < PAGE_NEGOTIATIONS - 1 && time > limit; limit *= 10)
+        bucket++;
+    uint64_t count = atomic_load_explicit(&all->counts[bucket], memory_order_relaxed);
+    int64_t total = atomic_load_explicit(&all->total, memory_order_relaxed);
+    atomic_store_explicit(&all->counts[bucket], count + 1, memory_order_relaxed);
+    atomic_store_explicit(&all->total, total + time, memory_order_relaxed);
+}
+
 /* ---- callers ------------------------------------------------------------------------------------------- */
 
 unsigned page_sleeps(struct page_writer *writer, uint32_t place, int64_t since)

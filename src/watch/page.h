@@ -12,6 +12,7 @@
 #ifndef HVD_WATCH_PAGE_H
 #define HVD_WATCH_PAGE_H
 
+#include "base/clock.h"
 #include "base/types.h"
 #include "horovod.h"
 
@@ -22,7 +23,9 @@
 
 #define PAGE_BYTES   ((size_t)1 << 20)
 #define PAGE_MAGIC   UINT64_C(0x6567617020647668) /* "hvd page" */
-#define PAGE_VERSION 1
+#define PAGE_VERSION 2
+
+#define PAGE_MARK_TIME (60 * CLOCK_SECOND)
 
 enum {
     PAGE_OPERATIONS = 16,
@@ -30,7 +33,9 @@ enum {
     PAGE_CALLERS = 8,
     PAGE_NAMES = 2048,
     PAGE_NAME_TEXT = 112,
-    PAGE_RECORDS = 11392
+    PAGE_REPORTERS = 192,  /* later ones are not in the page */
+    PAGE_NEGOTIATIONS = 7, /* the last one has no limit */
+    PAGE_RECORDS = 10880
 };
 _Static_assert((int)OPERATION_NUMBERS <= (int)PAGE_OPERATIONS, "count PAGE_VERSION up, and PAGE_OPERATIONS");
 
@@ -46,10 +51,11 @@ enum page_state {
 struct page_identity {
     char job[320], host[128], version[16];
     int32_t rank, size, local_rank, local_size, epoch;
-    int32_t process;        /* its id, which is also that of its main thread */
-    uint64_t process_start; /* platform.h: distinguishes it from a later process of that id */
-    int64_t opened;         /* clock_now's */
-    int64_t opened_at;      /* the same as ns since 1970 */
+    int32_t process;            /* its id, which is also that of its main thread */
+    uint64_t process_start;     /* platform.h: distinguishes it from a later process of that id */
+    int64_t opened;             /* clock_now's */
+    int64_t opened_at;          /* the same as ns since 1970 */
+    uint64_t running, runnable; /* of the main thread until then: see struct platform_process */
 };
 
 /* Written by one thread at a time, except wait_ns. */
@@ -118,6 +124,28 @@ struct page_record {
 };
 _Static_assert(sizeof(struct page_record) == 64, "a cache line");
 
+/* What a time was at another time, so that a reader can tell what was added lately. */
+struct page_mark {
+    _Atomic int64_t time, total; /* time 0: not yet */
+};
+
+/* For how long this rank, as a node of the tree, has waited for one reporter alone (coordinate/late.h). */
+struct page_late {
+    _Atomic int32_t rank; /* of the job, plus 1; 0: it has never waited for it alone */
+    uint32_t spare;
+    _Atomic int64_t total;      /* ns; below 0: it waits now, and clock_now's time must be added */
+    _Atomic int64_t longest;    /* ns of one wait */
+    atomic_uint_fast64_t count; /* waits */
+    struct page_mark marks[2];  /* the older one first; there is at most one in PAGE_MARK_TIME */
+};
+
+/* What this rank has seen as the root of a process set: from the first submission of a request to the last.
+ */
+struct page_negotiations {
+    atomic_uint_fast64_t counts[PAGE_NEGOTIATIONS]; /* of at most 100 us, 1 ms, ..., 10 s, and of more */
+    _Atomic int64_t total;                          /* ns */
+};
+
 struct page {
     union {
         struct page_head head;
@@ -125,6 +153,8 @@ struct page {
     };
     struct page_set sets[PAGE_SETS];
     struct page_name names[PAGE_NAMES];
+    struct page_late late[PAGE_REPORTERS]; /* of process set 0 */
+    struct page_negotiations negotiations;
     struct page_record records[PAGE_RECORDS];
 };
 _Static_assert(sizeof(struct page_head) <= 4096 && sizeof(struct page) <= PAGE_BYTES, "it fits");
@@ -195,6 +225,18 @@ uint32_t page_submitted(struct page_writer *writer, const struct page_entry *ent
 void page_released(struct page_writer *writer, uint32_t place);
 void page_decided(struct page_writer *writer, uint32_t place, uint64_t batch, int64_t now);
 void page_ended(struct page_writer *writer, uint32_t place, hvd_code outcome, int64_t now);
+
+struct page_lateness {
+    int rank; /* of the job */
+    int64_t total, longest;
+    uint64_t count;
+};
+
+/* Sets the struct page_late of a reporter in process set 0. */
+void page_set_late(struct page_writer *writer, int reporter, const struct page_lateness *lateness,
+                   int64_t now);
+/* One more request was negotiated with this rank as the root, for `time` ns. */
+void page_add_negotiation(struct page_writer *writer, int64_t time);
 
 /* Around a sleep of this thread, which is not the progress thread. Any thread. Returns what page_woken
  * needs. */

@@ -180,6 +180,62 @@ static hvd_code read_requests(const struct page *page, int64_t now, struct page_
     return HVD_OK;
 }
 
+/* ---- lateness ------------------------------------------------------------------------------------------ */
+
+/* Returns the share of the time since the newest mark that is not too young. */
+static double share_of(const struct page_late *late, int64_t opened, int64_t total, int64_t now)
+{
+    int64_t from = opened, before = 0;
+    for (int i = 0; i < 2; i++) {
+        int64_t time = valid_time(&late->marks[i].time, now);
+        if (!time || (i && now - time < PAGE_MARK_TIME))
+            continue;
+        from = time;
+        before = valid_time(&late->marks[i].total, now);
+    }
+    double share = now > from ? (double)(total - before) / (double)(now - from) : 0;
+    return share < 0 ? 0 : share > 1 ? 1 : share;
+}
+
+static struct page_reporter read_reporter(const struct page_late *late, int64_t opened, int64_t now)
+{
+    int64_t total = get_time(&late->total);
+    bool waits = total < 0;
+    if (waits)
+        total += now;
+    if (total < 0 || total > now)
+        total = 0;
+    return (struct page_reporter){.rank = atomic_load_explicit(&late->rank, memory_order_relaxed) - 1,
+                                  .total = total,
+                                  .longest = valid_time(&late->longest, now),
+                                  .count = get(&late->count),
+                                  .waits = waits,
+                                  .share = share_of(late, opened, total, now)};
+}
+
+static hvd_code read_lateness(const struct page *page, int64_t now, struct page_summary *summary,
+                              hvd_status *status)
+{
+    for (int i = 0; i < PAGE_NEGOTIATIONS; i++)
+        summary->negotiations[i] = get(&page->negotiations.counts[i]);
+    int64_t total = get_time(&page->negotiations.total);
+    summary->negotiation_total = total < 0 ? 0 : total;
+    int count = 0;
+    for (int i = 0; i < PAGE_REPORTERS; i++)
+        count += atomic_load_explicit(&page->late[i].rank, memory_order_relaxed) > 0;
+    if (!count)
+        return HVD_OK;
+    summary->reporters = calloc((size_t)count, sizeof *summary->reporters);
+    if (!summary->reporters)
+        return status_no_memory(status);
+    for (int i = 0; i < PAGE_REPORTERS; i++) {
+        if (atomic_load_explicit(&page->late[i].rank, memory_order_relaxed) > 0)
+            summary->reporters[summary->reporter_count++] =
+                read_reporter(&page->late[i], summary->identity.opened, now);
+    }
+    return HVD_OK;
+}
+
 /* ---- the rest ------------------------------------------------------------------------------------------ */
 
 static void read_head(const struct page_head *head, int64_t now, struct page_summary *summary)
@@ -245,14 +301,21 @@ hvd_code page_summarize(const struct page *page, int64_t now, struct page_summar
         if (get(&page->names[i].id) && uses > summary->steps)
             summary->steps = uses;
     }
-    return read_requests(page, now, summary, status);
+    hvd_code code = read_lateness(page, now, summary, status);
+    if (!code)
+        code = read_requests(page, now, summary, status);
+    if (code)
+        page_summary_free(summary);
+    return code;
 }
 
 void page_summary_free(struct page_summary *summary)
 {
     free(summary->requests);
+    free(summary->reporters);
     summary->requests = NULL;
-    summary->request_count = 0;
+    summary->reporters = NULL;
+    summary->request_count = summary->reporter_count = 0;
 }
 
 /* ---- which requests wait for whom ---------------------------------------------------------------------- */

@@ -34,6 +34,15 @@ struct page_membership {
     int id, size; /* size 0: not, or no longer */
 };
 
+/* For how long the rank has waited for one reporter alone. */
+struct page_reporter {
+    int rank;               /* of the job: this rank itself, or a child in the tree with its subtree */
+    int64_t total, longest; /* ns, the present wait included */
+    uint64_t count;         /* waits */
+    bool waits;             /* it does so now */
+    double share;           /* of the last minutes */
+};
+
 /* What a page says. */
 struct page_summary {
     struct page_identity identity;
@@ -51,6 +60,10 @@ struct page_summary {
     unsigned steps;                /* how often the most frequent name was submitted */
     struct page_request *requests; /* in flight, in the order of their submission */
     int request_count;
+    struct page_reporter *reporters; /* in process set 0 */
+    int reporter_count;
+    uint64_t negotiations[PAGE_NEGOTIATIONS];
+    int64_t negotiation_total;
     struct page_request last; /* the request that ended last; number 0: none has */
 };
 

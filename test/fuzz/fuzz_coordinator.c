@@ -163,7 +163,7 @@ static void submit(struct subject *subject, int index)
     bool inside = subject->inside[index];
     hvd_status status;
     subject->inside[index] = true;
-    hvd_code code = coordinator_submit(subject->coordinator, &subject->requests[index], &status);
+    hvd_code code = coordinator_submit(subject->coordinator, &subject->requests[index], 1, &status);
     if (inside && !code)
         abort();
     if (code)
@@ -183,7 +183,7 @@ static void command(struct subject *subject, uint8_t verb, struct wire_reader *r
         const uint8_t *at = wire_get_raw(reader, length);
         if (at && length)
             memcpy(message, at, length);
-        coordinator_receive(subject->coordinator, neighbours[verb], message, length);
+        coordinator_receive(subject->coordinator, neighbours[verb], message, length, 1);
         free(message);
     } else if (verb < 7) {
         submit(subject, verb - 3);
@@ -194,7 +194,7 @@ static void command(struct subject *subject, uint8_t verb, struct wire_reader *r
     } else if (verb == 9) {
         coordinator_leave(subject->coordinator);
     } else if (verb == 10) {
-        coordinator_abort(subject->coordinator, neighbours[wire_get_u8(reader) % 3], &cause);
+        coordinator_abort(subject->coordinator, neighbours[wire_get_u8(reader) % 3], &cause, 1);
     } else if (verb > 10) {
         submit(subject, verb - 7);
     }
@@ -209,7 +209,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     while (!reader.failed && reader.position < reader.length)
         command(&subject, wire_get_u8(&reader) % 13, &reader);
     hvd_status cause = {.code = HVD_SYSTEM, .text = "the end"};
-    coordinator_abort(subject.coordinator, -1, &cause);
+    coordinator_abort(subject.coordinator, -1, &cause, 1);
     int left = 0;
     for (int i = 0; i < REQUESTS; i++)
         left += subject.inside[i];

@@ -239,3 +239,97 @@ TEST(names_without_a_cache)
     atomic_store(&go, 0);
     group_run(&(struct group_options){.transport = "shm", SETTINGS("cache_capacity", "0")}, 3, be_late, NULL);
 }
+
+/* Returns the reporter that is this rank at its own node, once all nodes above it (`nodes`) wait for it
+ * alone; or NULL. */
+static const struct page_reporter *awaited(const struct pages *pages, int rank, int nodes)
+{
+    const struct page_reporter *found = NULL;
+    for (int i = 0, count = nodes > 1 ? pages->count : 1; i < count; i++) {
+        for (int j = 0; j < pages->list[i].reporter_count; j++) {
+            const struct page_reporter *reporter = &pages->list[i].reporters[j];
+            nodes -= reporter->waits;
+            if (reporter->rank == rank && reporter->waits)
+                found = reporter;
+        }
+    }
+    return nodes ? NULL : found;
+}
+
+/* Of all reporters without the awaited ones: this rank, and the leaders of the subtrees that it is in. */
+static int64_t lateness_of_others(const struct pages *pages, int nodes)
+{
+    int64_t total = 0;
+    for (int i = 0, count = nodes > 1 ? pages->count : 1; i < count; i++) {
+        for (int j = 0; j < pages->list[i].reporter_count; j++)
+            total += pages->list[i].reporters[j].waits ? 0 : pages->list[i].reporters[j].total;
+    }
+    return total;
+}
+
+enum { PAUSE = 10, STEPS = 3, TENSORS = 20 }; /* milliseconds; steps; requests of each */
+
+/* Once all others wait for this rank alone, all that passes is its lateness, and nobody else's. */
+static void pause_while_awaited(struct member *member)
+{
+    struct pages pages;
+    /* Rank 0 is the only node above the ranks of its host; other hosts may wait for ranks of theirs. */
+    int nodes = member->host && strcmp(member->host, "a") != 0 ? 2 : 1;
+    int64_t start = clock_now(), before = -1, others;
+    while (before < 0) {
+        CHECK(clock_now() - start < LONGEST * CLOCK_SECOND, "no page says that rank %d is waited for",
+              member->rank);
+        read_pages(&pages);
+        const struct page_reporter *reporter = awaited(&pages, member->rank, nodes);
+        before = reporter ? reporter->total : -1;
+        others = lateness_of_others(&pages, nodes);
+        free_pages(&pages);
+    }
+    usleep(PAUSE * 1000);
+    read_pages(&pages);
+    const struct page_reporter *reporter = awaited(&pages, member->rank, nodes);
+    CHECK(reporter && reporter->total - before >= PAUSE * CLOCK_SECOND / 1000, "it is not counted");
+    CHECK(reporter->total - before < clock_now() - start, "more is counted than has passed");
+    CHECK(lateness_of_others(&pages, nodes) == others, "another rank is blamed");
+    free_pages(&pages);
+}
+
+static void lose_time(struct member *member)
+{
+    float values[TENSORS] = {0};
+    hvd_handle *handles[TENSORS];
+    for (int step = 0; step < STEPS * member->size; step++) {
+        if (step % member->size == member->rank)
+            pause_while_awaited(member);
+        for (int i = 0; i < TENSORS; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "grad%d", i);
+            handles[i] = submit_sum(member, name, &values[i], 1, 0);
+        }
+        for (int i = 0; i < TENSORS; i++)
+            finish(handles[i]);
+    }
+    struct pages pages;
+    uint64_t negotiated = 0;
+    check_allreduce_works(member, "before the look");
+    read_pages(&pages);
+    for (int i = 0; i < PAGE_NEGOTIATIONS; i++)
+        negotiated += pages.list[0].negotiations[i];
+    CHECK(negotiated == (uint64_t)(TENSORS * STEPS * member->size + 1), "%d negotiations", (int)negotiated);
+    CHECK(pages.list[0].negotiation_total >= STEPS * member->size * PAUSE * CLOCK_SECOND / 1000,
+          "they took no time");
+    free_pages(&pages);
+    check_allreduce_works(member, "after the look");
+}
+
+TEST(lateness_is_of_the_late_rank)
+{
+    for (int size = 2; size <= 4; size++)
+        group_run(&(struct group_options){.transport = "shm"}, size, lose_time, NULL);
+}
+
+TEST(lateness_is_of_the_late_rank_of_several_hosts)
+{
+    group_run(&(struct group_options){.transport = "tcp", .hosts = (const char *const[]){"a", "a", "b", "b"}},
+              4, lose_time, NULL);
+}

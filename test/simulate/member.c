@@ -86,7 +86,7 @@ static void submit_twice(struct virtual_rank *member, const struct slot *slot)
     struct world *world = member->set->world;
     struct pending second = slot->pending;
     hvd_status status;
-    hvd_code code = coordinator_submit(member->coordinator, &second, &status);
+    hvd_code code = coordinator_submit(member->coordinator, &second, world->now, &status);
     world->tally->duplicates++;
     if (code != HVD_DUPLICATE_NAME)
         violation(world, "rank %d: a name in flight twice gave %s", member->rank, hvd_code_name(code));
@@ -156,7 +156,8 @@ void member_submit(struct virtual_rank *member, int name)
     slot->pending.signature = program_signature(&set->program, scenario, name, slot->round, member->number);
     name_request(slot);
     slot->state = SLOT_ASKED;
-    hvd_code code = coordinator_submit(member->coordinator, &slot->pending, &status);
+    hvd_code code = coordinator_submit(member->coordinator, &slot->pending, world->now, &status);
+    lateness_look(member);
     if (code) {
         slot->state = SLOT_IDLE;
         free(slot->pending.signature.bytes);
@@ -178,7 +179,7 @@ static void submit_joined(struct virtual_rank *member)
     struct world *world = member->set->world;
     hvd_status status;
     struct pending request = {.name = "late", .signature = join_signature()};
-    hvd_code code = coordinator_submit(member->coordinator, &request, &status);
+    hvd_code code = coordinator_submit(member->coordinator, &request, world->now, &status);
     free(request.signature.bytes);
     world->tally->late++;
     if (code != HVD_INVALID_ARGUMENT)
@@ -193,7 +194,8 @@ void member_join(struct virtual_rank *member)
     if (member->stopped || member->closed)
         return;
     member->join = (struct pending){.name = "join", .signature = join_signature(), .owner = member};
-    hvd_code code = coordinator_submit(member->coordinator, &member->join, &status);
+    hvd_code code = coordinator_submit(member->coordinator, &member->join, world->now, &status);
+    lateness_look(member);
     if (code) {
         free(member->join.signature.bytes);
         refused(member, code, &status);
@@ -446,6 +448,7 @@ struct coordinator_output member_output(struct virtual_rank *member)
                                        .choose = on_choose,
                                        .joined = on_joined,
                                        .turn = order_turn,
+                                       .late = lateness_shown,
                                        .stalled = on_stalled,
                                        .silent = on_silent,
                                        .closed = on_closed};

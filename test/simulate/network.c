@@ -179,7 +179,8 @@ static void receive(struct virtual_rank *member, int from, const struct message 
     struct world *world = member->set->world;
     world_trace(world, "receives", member, from, (int64_t)message->length);
     tally_message(world, message, member);
-    coordinator_receive(member->coordinator, from, message->bytes, message->length);
+    coordinator_receive(member->coordinator, from, message->bytes, message->length, world->now);
+    lateness_look(member);
     plan_turn(member);
 }
 

@@ -209,7 +209,7 @@ static void submit(struct node *node, int name)
     check(signature_measure(&request, &length, &status), &status);
     node->requests[name] = (struct pending){
         .name = names[name], .signature = signature_encode(&request, NULL, malloc(length), length)};
-    check(coordinator_submit(node->coordinator, &node->requests[name], &status), &status);
+    check(coordinator_submit(node->coordinator, &node->requests[name], 1, &status), &status);
 }
 
 static void deliver(struct job *job)
@@ -222,7 +222,7 @@ static void deliver(struct job *job)
         struct note *note = &coming.list[i];
         struct node *to = &job->nodes[note->to];
         add_count(to, note->length);
-        coordinator_receive(to->coordinator, note->from, note->bytes, note->length);
+        coordinator_receive(to->coordinator, note->from, note->bytes, note->length, 1);
         free(note->bytes);
     }
     for (size_t i = 0; i < coming.count; i++)

@@ -26,6 +26,7 @@ static void open_member_tree(struct set *set, int number)
         fprintf(stderr, "%s\n", status.text);
         abort();
     }
+    member->awaited = calloc((size_t)member->tree.child_count + 1, sizeof *member->awaited);
 }
 
 struct set *set_create(struct world *world, int id, const int *ranks, int size)
@@ -79,6 +80,7 @@ static void member_close(struct virtual_rank *member)
     else
         tree_node_free(&member->tree);
     free(member->slots);
+    free(member->awaited);
 }
 
 void set_free(struct set *set)
@@ -201,6 +203,12 @@ static bool is_fault(hvd_code code)
     return code != HVD_OK && code != HVD_SHUT_DOWN;
 }
 
+static void member_abort(struct virtual_rank *member, int lost, const hvd_status *cause)
+{
+    coordinator_abort(member->coordinator, lost, cause, member->set->world->now);
+    lateness_look(member);
+}
+
 void spread(struct virtual_rank *member)
 {
     struct world *world = member->set->world;
@@ -214,7 +222,7 @@ void spread(struct virtual_rank *member)
         if (ended)
             leave_set(other);
         else if (!is_fault(coordinator_health(other->coordinator, NULL)))
-            coordinator_abort(other->coordinator, -1, &cause);
+            member_abort(other, -1, &cause);
     }
 }
 
@@ -241,7 +249,7 @@ static void lose(struct virtual_rank *member, int peer)
     member_adopt(member);
     status_set(&cause, HVD_PEER_LOST, "lost: rank %d by rank %d", peer, member->rank);
     hvd_code before = coordinator_health(member->coordinator, NULL);
-    coordinator_abort(member->coordinator, other->number, &cause);
+    member_abort(member, other->number, &cause);
     hvd_code after = coordinator_health(member->coordinator, NULL);
     if (before == HVD_OK && after != HVD_PEER_LOST)
         violation(world, "rank %d lost rank %d and stays healthy", member->rank, peer);

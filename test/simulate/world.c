@@ -121,6 +121,7 @@ static void world_init(struct world *world, uint64_t seed, const struct options 
     *world = (struct world){.tally = tally,
                             .verbose = options->verbose,
                             .corrupt = options->corrupt,
+                            .now = 1, /* 0 means none */
                             .random = random_mix(seed ^ 0x5eed)};
     scenario_init(&world->scenario, seed, options->ranks);
     order_init(world);
@@ -168,6 +169,7 @@ static void flush(struct virtual_rank *member)
     if (member->number == 0 && random_chance(&world->random, world->scenario.tune_percent))
         tune(member);
     coordinator_flush(member->coordinator, world->now);
+    lateness_look(member);
     int64_t next = coordinator_next_flush(member->coordinator);
     if (next == INT64_MAX)
         return;

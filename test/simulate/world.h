@@ -40,6 +40,13 @@ struct early {
     int from;
 };
 
+/* A reporter of a member, as lateness.c and as the coordinator see it. */
+struct awaited {
+    int rounds;                    /* open ones that lack only this reporter */
+    int64_t since, total, longest; /* since 0: there is none */
+    struct lateness shown;
+};
+
 /* A rank in a process set. */
 struct virtual_rank {
     struct set *set;
@@ -49,6 +56,7 @@ struct virtual_rank {
     struct coordinator *coordinator; /* NULL: not there yet */
     struct early *early;             /* messages that arrived before it was there, newest first */
     struct slot *slots;              /* [names] */
+    struct awaited *awaited;         /* by reporter */
     struct pending join;
     int begun;                       /* batches before this one have started, of those that wait for a turn */
     int batches;                     /* run so far: all members run the same ones in the same order */
@@ -222,6 +230,10 @@ bool split_blocks(const struct virtual_rank *member, int batch); /* for ever */
 void split_look(struct world *world, int rank);
 void split_check_cause(const struct virtual_rank *member, const struct silence *silence);
 int *split_components(const struct world *world); /* [ranks of the job], malloc'd */
+
+/* lateness.c */
+void lateness_look(struct virtual_rank *member); /* after each call that changes its coordinator */
+void lateness_shown(void *owner, int reporter, int rank, const struct lateness *lateness); /* its output */
 
 /* scale.c: counts the work of a step on this many ranks. Returns false if it grows with them. */
 bool scale_run(int size);

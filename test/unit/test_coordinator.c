@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 200, MESSAGES = 1024, REQUESTS = 2048, DATA = 32 };
+enum { RANKS = 200, MESSAGES = 1024, REQUESTS = 2048, DATA = 32, REPORTERS = 4 };
 
 struct message {
     int from, to;
@@ -23,6 +23,8 @@ struct rank {
     hvd_status end; /* of the last such request */
     uint64_t batches[REQUESTS];
     int running, closed;
+    struct lateness late[REPORTERS];
+    int64_t negotiated; /* the last time */
 };
 
 /* Host of two, host of one, ...: rank 0 <- 1, 2; rank 2 <- 3 when there are four. */
@@ -203,6 +205,18 @@ static struct choice on_choose(void *owner, const struct signature_summary *what
     return (struct choice){.backend = 1, .algorithm = 3, .piece_exponent = 20};
 }
 
+static void on_late(void *owner, int reporter, int rank, const struct lateness *lateness)
+{
+    (void)rank;
+    if (reporter < REPORTERS)
+        ((struct rank *)owner)->late[reporter] = *lateness;
+}
+
+static void on_negotiated(void *owner, int64_t time)
+{
+    ((struct rank *)owner)->negotiated = time;
+}
+
 static void on_closed(void *owner)
 {
     ((struct rank *)owner)->closed++;
@@ -235,6 +249,8 @@ static void open_layout(const int *hosts, int number)
             .stalled = on_stalled,
             .choose = on_choose,
             .closed = on_closed,
+            .late = on_late,
+            .negotiated = on_negotiated,
         };
         ASSERT_OK(tree_node_init(&config.tree, &topology, r, 2, &check_status));
         ASSERT_OK(coordinator_create(&config, &ranks[r].coordinator, &check_status));
@@ -283,7 +299,7 @@ static void deliver(int at)
 {
     struct message message = messages[at];
     memmove(&messages[at], &messages[at + 1], (size_t)(--message_count - at) * sizeof message);
-    coordinator_receive(ranks[message.to].coordinator, message.from, message.bytes, message.length);
+    coordinator_receive(ranks[message.to].coordinator, message.from, message.bytes, message.length, now);
     free(message.bytes);
 }
 
@@ -347,7 +363,7 @@ static hvd_code submit_request(int rank, const char *name, const hvd_request *re
     pending->signature = encode(request);
     pending->apart = submits_apart;
     pending->owner = (void *)submitted_rows;
-    return coordinator_submit(ranks[rank].coordinator, pending, status);
+    return coordinator_submit(ranks[rank].coordinator, pending, now, status);
 }
 
 /* Of one tensor of float32. */
@@ -933,9 +949,9 @@ TEST(after_shutdown_done_a_lost_parent_is_no_fault)
     deliver(find_message(3, 2));
     flush(2);
     find_message(2, 0); /* SHUTDOWN_DONE */
-    coordinator_abort(ranks[2].coordinator, 1, &lost);
+    coordinator_abort(ranks[2].coordinator, 1, &lost, now);
     assert_int_equal(ranks[2].closed, 0);
-    coordinator_abort(ranks[2].coordinator, 0, &lost);
+    coordinator_abort(ranks[2].coordinator, 0, &lost, now);
     assert_int_equal(ranks[2].closed, 1);
     deliver(find_message(2, 3));
     assert_int_equal(ranks[3].closed, 1);
@@ -951,8 +967,8 @@ TEST(a_lost_peer_ends_everything_everywhere)
     for (int r = 0; r < 3; r++)
         submit(r, "a", 1);
     settle();
-    coordinator_abort(ranks[2].coordinator, 3, &lost);
-    coordinator_abort(ranks[2].coordinator, 0, &later);
+    coordinator_abort(ranks[2].coordinator, 3, &lost, now);
+    coordinator_abort(ranks[2].coordinator, 0, &later, now);
     assert_int_equal(message_count, 2); /* to ranks 0 and 1, once */
     settle();
     for (int r = 0; r < 3; r++) {
@@ -1134,7 +1150,7 @@ TEST(a_fault_after_a_leave_is_told)
     coordinator_leave(ranks[2].coordinator);
     settle();
     assert_int_equal(coordinator_health(ranks[2].coordinator, NULL), HVD_SHUT_DOWN);
-    coordinator_abort(ranks[0].coordinator, 1, &lost);
+    coordinator_abort(ranks[0].coordinator, 1, &lost, now);
     settle();
     assert_int_equal(coordinator_health(ranks[2].coordinator, &status), HVD_PEER_LOST);
     assert_int_equal(ranks[2].closed, 0);
@@ -1146,7 +1162,7 @@ TEST(who_shuts_down_without_farewell_ends_it_in_order)
     open_ranks("3", 3);
     submit(1, "a", 1);
     coordinator_leave(ranks[2].coordinator);
-    coordinator_abort(ranks[0].coordinator, -1, &down);
+    coordinator_abort(ranks[0].coordinator, -1, &down, now);
     settle();
     assert_string_equal(ranks[1].log, "!a ");
     for (int r = 0; r < 3; r++) {
@@ -1161,7 +1177,7 @@ TEST(who_shuts_down_while_a_batch_runs_is_a_fault)
     open_ranks("2", 2);
     submit_everywhere("a", 1);
     settle();
-    coordinator_abort(ranks[0].coordinator, -1, &down);
+    coordinator_abort(ranks[0].coordinator, -1, &down, now);
     settle();
     assert_int_equal(coordinator_health(ranks[1].coordinator, &status), HVD_PEER_LOST);
     assert_string_equal(status.text, "rank 0 has shut down");
@@ -1173,7 +1189,7 @@ static void check_garbage(int to, int from, const char *bytes, size_t length, co
     char who[128];
     open_ranks("2,2", 4);
     submit(to, "a", 1);
-    coordinator_receive(ranks[to].coordinator, from, (const uint8_t *)bytes, length);
+    coordinator_receive(ranks[to].coordinator, from, (const uint8_t *)bytes, length, now);
     settle();
     snprintf(who, sizeof who, "rank %d sent rank %d %s", from, to, why);
     for (int r = 0; r < 4; r++) {
@@ -1337,7 +1353,7 @@ TEST(a_fault_ends_a_join)
     run_all();
     hvd_status cause;
     status_set(&cause, HVD_PEER_LOST, "lost rank 0");
-    coordinator_abort(ranks[1].coordinator, 0, &cause);
+    coordinator_abort(ranks[1].coordinator, 0, &cause, now);
     run_all();
     assert_string_equal(ranks[2].log, "!j ");
     assert_int_equal(coordinator_pending_count(ranks[2].coordinator), 0);
@@ -1449,7 +1465,7 @@ static void submit_unnamed(int rank)
     pending->name = names[coordinator_unnamed(ranks[rank].coordinator, HVD_ALLREDUCE)];
     pending->unnamed = true;
     pending->signature = encode(&request);
-    ASSERT_OK(coordinator_submit(ranks[rank].coordinator, pending, &check_status));
+    ASSERT_OK(coordinator_submit(ranks[rank].coordinator, pending, now, &check_status));
 }
 
 /* Rank 3 of a tree of three levels makes one unnamed request, the others make three. */
@@ -1579,6 +1595,126 @@ TEST(what_an_idle_node_hears_of_a_stall_counts)
     for (; now <= 100300; now += 50)
         run_all();
     assert_true(coordinator_next_flush(ranks[0].coordinator) < INT64_MAX);
+}
+
+/* ---- lateness ------------------------------------------------------------------------------------------ */
+
+static void check_late(int rank, int reporter, int64_t total, uint64_t count)
+{
+    assert_int_equal(ranks[rank].late[reporter].total, total);
+    assert_int_equal(ranks[rank].late[reporter].count, count);
+}
+
+static void submit_and_settle(int rank, const char *name)
+{
+    submit(rank, name, 3);
+    run_all();
+}
+
+/* From the second step on the reports are ids. */
+TEST(one_pause_before_many_requests_counts_once)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    open_ranks("3", 3);
+    for (int step = 0; step < 3; step++) {
+        int64_t start = 1000 + 5000 * step;
+        for (int i = 0; i < 3; i++) {
+            now = start + 100 * i;
+            submit_and_settle(0, names[i]);
+            submit_and_settle(1, names[i]);
+        }
+        assert_true(ranks[0].late[2].total < 0); /* the clock runs */
+        for (int i = 0; i < 3; i++) {
+            now = start + 600 + 100 * i;
+            submit_and_settle(2, names[i]);
+        }
+        check_late(0, 2, 800 * (step + 1), (uint64_t)step + 1);
+        assert_int_equal(ranks[0].late[2].longest, 800);
+        assert_int_equal(ranks[0].negotiated, 600);
+    }
+    check_late(0, 0, 0, 0);
+    check_late(0, 1, 0, 0);
+}
+
+TEST(a_wait_for_two_ranks_is_not_blamed_on_one)
+{
+    open_ranks("3", 3);
+    now = 1000;
+    submit_and_settle(2, "a");
+    now = 3000;
+    submit_and_settle(0, "a");
+    now = 3500;
+    submit_and_settle(1, "a");
+    check_late(0, 0, 0, 0);
+    check_late(0, 1, 500, 1);
+    check_late(0, 2, 0, 0);
+    assert_int_equal(ranks[0].negotiated, 2500);
+}
+
+TEST(a_late_root_counts_itself_and_a_late_subtree_its_rank)
+{
+    open_ranks("1,2", 3);
+    now = 1000;
+    submit_and_settle(1, "a");
+    submit_and_settle(2, "a");
+    now = 1600;
+    submit_and_settle(0, "a");
+    check_late(0, 0, 600, 1);
+    now = 5000;
+    submit_and_settle(0, "a");
+    submit_and_settle(1, "a");
+    now = 5070;
+    submit_and_settle(2, "a");
+    check_late(0, 1, 70, 1); /* host 1 */
+    check_late(1, 1, 70, 2); /* there: rank 2, in the first step for no time */
+    check_late(1, 0, 0, 0);
+    check_late(0, 0, 600, 1);
+}
+
+TEST(a_rank_that_has_joined_is_not_late)
+{
+    open_ranks("3", 3);
+    now = 1000;
+    join_rank(1);
+    submit_and_settle(0, "a");
+    check_late(0, 2, -1000, 1); /* all others have joined or submitted it */
+    now = 1300;
+    join_rank(2);
+    run_all();
+    check_text(ranks[0].log, "a ");
+    check_late(0, 2, 300, 1);
+    check_late(0, 1, 0, 0);
+    now = 1400;
+    join_rank(0);
+    run_all();
+    check_late(0, 0, 0, 0);
+}
+
+TEST(no_clock_runs_on_after_the_end)
+{
+    hvd_status cause = {.code = HVD_PEER_LOST};
+    open_ranks("3", 3);
+    now = 1000;
+    submit_and_settle(0, "a");
+    submit_and_settle(1, "a");
+    now = 4000;
+    coordinator_abort(ranks[0].coordinator, 2, &cause, now);
+    check_late(0, 2, 3000, 1);
+    now = 5000;
+    run_all();
+    check_late(0, 2, 3000, 1);
+}
+
+TEST(no_clock_runs_on_after_a_rank_has_left)
+{
+    open_ranks("3", 3);
+    now = 1000;
+    submit_and_settle(0, "a");
+    submit_and_settle(1, "a");
+    now = 4000;
+    coordinator_leave(ranks[2].coordinator);
+    run_all();
+    check_late(0, 2, 3000, 1);
 }
 
 /* ---- data with the report ------------------------------------------------------------------------------ */

@@ -99,6 +99,75 @@ TEST(test_life_of_a_request)
     closed(&writer);
 }
 
+/* Times of the reader's clock, in minutes. */
+static void set_late(struct page_writer *writer, int reporter, int64_t total, int64_t now)
+{
+    page_set_late(writer, reporter,
+                  &(struct page_lateness){.rank = 10 + reporter,
+                                          .total = total * PAGE_MARK_TIME,
+                                          .longest = PAGE_MARK_TIME / 2,
+                                          .count = 3},
+                  now * PAGE_MARK_TIME);
+}
+
+static struct page_reporter read_late(const struct page_writer *writer, int64_t now, int reporter)
+{
+    struct page_summary summary = read_of(writer->fd, now * PAGE_MARK_TIME);
+    assert_true(reporter < summary.reporter_count);
+    struct page_reporter found = summary.reporters[reporter];
+    page_summary_free(&summary);
+    return found;
+}
+
+/* The share is that of the last one or two minutes, or of more if nothing has changed in the meantime. */
+TEST(test_lateness)
+{
+    struct page_writer writer = opened("");
+    struct page_summary summary = read_of(writer.fd, 1);
+    assert_int_equal(summary.reporter_count, 0);
+    page_summary_free(&summary);
+
+    set_late(&writer, 0, -100, 100); /* the clock starts at 0 */
+    set_late(&writer, PAGE_REPORTERS - 1, 0, 100);
+    set_late(&writer, PAGE_REPORTERS, 1, 100); /* there is no such place */
+    struct page_reporter late = read_late(&writer, 102, 0);
+    assert_true(late.waits && late.rank == 10 && late.count == 3);
+    assert_int_equal(late.total, 2 * PAGE_MARK_TIME);
+    assert_int_equal(late.longest, PAGE_MARK_TIME / 2);
+    assert_true(late.share == 1);
+    late = read_late(&writer, 102, 1);
+    assert_true(!late.waits && late.rank == 10 + PAGE_REPORTERS - 1 && late.total == 0 && late.share == 0);
+
+    set_late(&writer, 0, 5, 105);
+    late = read_late(&writer, 105, 0); /* since the mark at 100 */
+    assert_true(!late.waits && late.share == 1);
+    late = read_late(&writer, 115, 0); /* since the mark at 105 */
+    assert_int_equal(late.total, 5 * PAGE_MARK_TIME);
+    assert_true(late.share == 0);
+    set_late(&writer, 0, 10, 125);
+    late = read_late(&writer, 125, 0);
+    assert_true(late.share == 0.25);
+    closed(&writer);
+}
+
+TEST(test_negotiations)
+{
+    static const int64_t times[] = {0, 100000, 100001, 1000000, 9000000, CLOCK_SECOND, 11 * CLOCK_SECOND};
+    static const uint64_t expected[PAGE_NEGOTIATIONS] = {2, 2, 1, 0, 1, 0, 1};
+    struct page_writer writer = opened("");
+    int64_t total = 0;
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        page_add_negotiation(&writer, times[i]);
+        total += times[i];
+    }
+    struct page_summary summary = read_of(writer.fd, 1);
+    for (int i = 0; i < PAGE_NEGOTIATIONS; i++)
+        assert_int_equal(summary.negotiations[i], expected[i]);
+    assert_int_equal(summary.negotiation_total, total);
+    page_summary_free(&summary);
+    closed(&writer);
+}
+
 TEST(test_titles)
 {
     struct page_writer writer = opened("");
@@ -588,11 +657,18 @@ TEST(test_damaged_pages)
         assert_in_range(summary.state, PAGE_STARTED, PAGE_LEFT);
         for (const char *c = summary.identity.host; *c; c++)
             assert_in_range(*c, ' ', '~');
+        for (int i = 0; i < summary.reporter_count; i++) {
+            assert_true(summary.reporters[i].rank >= 0);
+            assert_in_range(summary.reporters[i].total, 0, 1000);
+            assert_in_range(summary.reporters[i].longest, 0, 1000);
+            assert_true(summary.reporters[i].share >= 0 && summary.reporters[i].share <= 1);
+        }
+        assert_in_range(summary.negotiation_total, 0, INT64_MAX);
         ASSERT_OK(page_waitings_find(&summary, 1, &waitings, &check_status));
         page_waitings_free(&waitings);
         page_summary_free(&summary);
     }
-    atomic_store(&page->head.version, 2);
+    atomic_store(&page->head.version, PAGE_VERSION + 1);
     ASSERT_FAILS(page_summarize(page, 1, &summary, &check_status), HVD_UNSUPPORTED, "different versions");
     atomic_store(&page->head.magic, 0);
     ASSERT_FAILS(page_summarize(page, 1, &summary, &check_status), HVD_REFUSED, "no page");
