@@ -409,14 +409,14 @@ static void pairs_without_a_link(struct member *member)
 /* More than the calls, every INTERRUPT_INTERVAL, while the first look for a record waits. */
 enum { LATE_CALLS = 6 };
 
-struct lateness {
+struct late_member {
     atomic_bool held; /* rank 1 is in its interrupt function */
     atomic_int calls; /* of rank 0's interrupt function */
 };
 
 static int count_calls(void *argument)
 {
-    struct lateness *lateness = argument;
+    struct late_member *lateness = argument;
     atomic_fetch_add(&lateness->calls, 1);
     return 0;
 }
@@ -424,7 +424,7 @@ static int count_calls(void *argument)
 /* Once: after its request was submitted, before it connects. Its progress thread goes on. */
 static int hold(void *argument)
 {
-    struct lateness *lateness = argument;
+    struct late_member *lateness = argument;
     int64_t deadline = clock_after(30);
     atomic_store(&lateness->held, true);
     while (atomic_load(&lateness->calls) < LATE_CALLS) {
@@ -437,7 +437,7 @@ static int hold(void *argument)
 /* Rank 0 connects long before rank 1 has published its addresses. */
 static void late_member(struct member *member)
 {
-    struct lateness *lateness = member->argument;
+    struct late_member *lateness = member->argument;
     int64_t deadline = clock_after(30);
     member->context->interrupt = (struct interrupt){member->rank ? hold : count_calls, lateness};
     while (member->rank == 0 && !atomic_load(&lateness->held)) {
@@ -452,7 +452,7 @@ TEST(test_late_member)
 {
     static const char *const transports[] = {"shm", "tcp"};
     for (int i = 0; i < 2; i++) {
-        struct lateness lateness = {0};
+        struct late_member lateness = {0};
         struct group_options options = {.transport = transports[i]};
         group_run(&options, 2, late_member, &lateness);
     }
