@@ -98,7 +98,7 @@ static void make_page(struct process *process)
                                      .local_size = process->place.local_size,
                                      .epoch = table->epoch};
     append_text(identity.job, sizeof identity.job, "%s", table->id);
-    append_text(identity.host, sizeof identity.host, "%s", process_host(process)->name);
+    gethostname(identity.host, sizeof identity.host - 1);
     append_text(identity.version, sizeof identity.version, "%s", hvd_version());
     /* Without one the rank makes a page of its own. */
     if (rlimits_allow_page(table, process->place.local_size))

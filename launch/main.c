@@ -139,7 +139,7 @@ int main(int argc, char **argv)
     else if (options.version)
         printf("%s\n", hvd_version());
     else if (options.status)
-        exit_code = status_print(*options.command);
+        exit_code = status_print(&options);
     else if (options.check_build)
         check_build_print();
     else

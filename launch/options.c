@@ -14,8 +14,11 @@
 #include <string.h>
 #include <yaml.h>
 
-#define VALUE_BYTES  4096
-#define FIELD(field) offsetof(struct options, field)
+#define VALUE_BYTES   4096
+#define SECONDS_LEAST 0.1
+#define SECONDS_MOST  86400.0
+#define SECONDS_GIVEN "2" /* if the value is missing */
+#define FIELD(field)  offsetof(struct options, field)
 
 const struct option option_table[] = {
     {GROUP_RANKS, "np", "num-proc", "N", OPTION_COUNT, FIELD(num_proc),
@@ -51,9 +54,14 @@ const struct option option_table[] = {
      "Put the time in front of every line of output"},
     {GROUP_OUTPUT, "", "verbose", "", OPTION_SWITCH, FIELD(verbose),
      "Print what runs where, with which settings, and when it ended"},
-    {GROUP_INFORMATION, "", "status", "", OPTION_SWITCH, FIELD(status),
-     "Show what your running jobs on this host do and wait for, and end; the start of a job's id may follow. "
+    {GROUP_STATUS, "", "status", "", OPTION_SWITCH, FIELD(status),
+     "Show what your running jobs do and wait for, and end; the start of a job's id may follow. "
      "Exit code: 0 healthy, 3 a rank is late, 4 a rank is stopped or has failed, 1 no such job"},
+    {GROUP_STATUS, "", "json", "", OPTION_SWITCH, FIELD(json),
+     "With --status: one JSON object in a line for each job"},
+    {GROUP_STATUS, "", "watch", "[SECONDS]", OPTION_SECONDS, FIELD(watch_seconds),
+     "With --status: show it again after every SECONDS (2 if left out), until you interrupt it or the jobs "
+     "have ended"},
     {GROUP_INFORMATION, "cb", "check-build", "", OPTION_SWITCH, FIELD(check_build),
      "Show what this build can do, and end"},
     {GROUP_INFORMATION, "v", "version", "", OPTION_SWITCH, FIELD(version), "Show the version, and end"},
@@ -117,6 +125,14 @@ static hvd_code give_option(struct options *options, const struct option *option
         return *value ? HVD_OK : status_set(status, HVD_INVALID_ARGUMENT, "%s: the value is empty", source);
     }
     char *end;
+    if (option->kind == OPTION_SECONDS) {
+        double seconds = strtod(value, &end);
+        *(double *)field = seconds;
+        return end != value && !*end && seconds >= SECONDS_LEAST && seconds <= SECONDS_MOST
+                   ? HVD_OK
+                   : status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be a number from %g to %g", source,
+                                value, SECONDS_LEAST, SECONDS_MOST);
+    }
     double maximum = option->kind == OPTION_PORT ? 65535 : setting_by_key("size")->maximum;
     errno = 0;
     long long number = strtoll(value, &end, 10);
@@ -142,9 +158,17 @@ static hvd_code unknown_option(const char *word, const char *name, hvd_status *s
                       strlen(nearest) < 3 ? "-" : "--", nearest);
 }
 
-/* Returns the number of words that follow the flag. */
-static int flag_values(const struct flag *flag)
+static bool is_number(const char *word)
 {
+    char *end;
+    return word && *word >= '0' && *word <= '9' && (strtod(word, &end), !*end);
+}
+
+/* Returns the number of values of the flag: in its own word, and in `next` and the words after it. */
+static int flag_values(const struct flag *flag, const char *own, const char *next)
+{
+    if (flag->option && flag->option->kind == OPTION_SECONDS)
+        return own || is_number(next);
     if (flag->option)
         return flag->option->kind != OPTION_SWITCH;
     if (flag->setting)
@@ -191,7 +215,7 @@ static hvd_code parse_option(struct options *options, char ***argv, hvd_status *
     if (!flag.option && !flag.setting && !flag.foreign)
         return unknown_option(word, name, status);
     ++*argv;
-    int count = flag_values(&flag);
+    int count = flag_values(&flag, own, **argv);
     if (count == 0 && own)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s takes no value", word);
     /* This is the value of a flag without words; join_values replaces it for the others. */
@@ -199,7 +223,11 @@ static hvd_code parse_option(struct options *options, char ***argv, hvd_status *
     TRY(join_values(argv, count, own ? own + 1 : NULL, word, text, sizeof text, status));
     /* Options keep a pointer to their value: it must be the word of argv, not `text`. */
     if (flag.option)
-        return give_option(options, flag.option, own ? own + 1 : (*argv)[-1], word, status);
+        return give_option(options, flag.option,
+                           !count ? SECONDS_GIVEN
+                           : own  ? own + 1
+                                  : (*argv)[-1],
+                           word, status);
     if (flag.setting)
         return options_give(options, flag.setting, text, word, status);
     return foreign_apply(options, flag.foreign, text, word, status);
@@ -215,14 +243,21 @@ hvd_code options_parse(struct options *options, char **argv, hvd_status *status)
     /* The name of the program may be missing. */
     argv += *argv != NULL;
     /* A dash alone is a command. */
-    while (*argv && argv[0][0] == '-' && argv[0][1]) {
+    while (*argv && (options->status || (argv[0][0] == '-' && argv[0][1]))) {
         if (strcmp(*argv, "--") == 0) {
             argv++;
             break;
         }
-        TRY(parse_option(options, &argv, status));
+        if (argv[0][0] == '-')
+            TRY(parse_option(options, &argv, status));
+        else if (options->job)
+            return status_set(status, HVD_INVALID_ARGUMENT, "--status takes one job, not %s as well", *argv);
+        else
+            options->job = *argv++;
     }
     options->command = argv;
+    if (!options->status && (options->json || options->watch_seconds > 0))
+        return status_set(status, HVD_INVALID_ARGUMENT, "--json and --watch need --status");
     return HVD_OK;
 }
 

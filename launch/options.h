@@ -63,15 +63,24 @@ struct options {
                              * write to the descriptor behind stderr is its report.<rank>; or NULL */
     int64_t parent;         /* ends when this process, which started it, has ended; 0: not given */
     bool verbose, help, version, check_build, agent;
-    bool status;   /* of running jobs; the command is the start of a job's id, or missing */
-    char **values; /* per row of setting_table: the environment's text for the given value, or NULL */
+    bool status;          /* of running jobs */
+    const char *job;      /* --status: the start of a job's id, or NULL */
+    bool json;            /* --status: for programs */
+    double watch_seconds; /* --status: again after that time; 0: once */
+    char **values;        /* per row of setting_table: the environment's text for the given value, or NULL */
     enum foreign_answer *foreign; /* per row of foreign_table */
     char **command;               /* ends with NULL; empty when there is none */
 };
 
-enum option_kind { OPTION_COUNT, OPTION_PORT, OPTION_TEXT, OPTION_SWITCH };
+enum option_kind {
+    OPTION_COUNT,
+    OPTION_PORT,
+    OPTION_TEXT,
+    OPTION_SWITCH,
+    OPTION_SECONDS /* the value may be missing */
+};
 /* An option without a group is not in --help. */
-enum option_group { GROUP_RANKS, GROUP_HOSTS, GROUP_OUTPUT, GROUP_INFORMATION, GROUP_COUNT };
+enum option_group { GROUP_RANKS, GROUP_HOSTS, GROUP_OUTPUT, GROUP_STATUS, GROUP_INFORMATION, GROUP_COUNT };
 
 struct option {
     enum option_group group; /* the heading of --help under which it is listed */

@@ -9,36 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATE        CLOCK_SECOND        /* ranks that wait no longer are no news */
 #define SLOW        (5 * CLOCK_SECOND)  /* an operation may move data for that long */
 #define RECENT      (10 * CLOCK_SECOND) /* a step may take that long */
 #define RANKS_SHOWN 160                 /* characters of a list of ranks */
 
 struct job {
-    const struct sight *ranks;
-    int count;
-    const struct page_waitings *waitings;
-    int64_t now;
-    double seconds;
+    const struct survey *survey;
     char *text;
     size_t capacity;
 };
-
-static bool is_stopped(const struct sight *rank)
-{
-    return rank->process && (rank->system.state == 'T' || rank->system.state == 't');
-}
-
-/* Without leaving, while it was in the job. */
-static bool has_ended(const struct sight *rank)
-{
-    return !rank->process && (rank->page.state == PAGE_JOINING || rank->page.state == PAGE_OPEN);
-}
-
-static bool sleeps_in_horovod(const struct sight *rank)
-{
-    return rank->page.thread_count > 0;
-}
 
 /* Returns the request for which a thread of the rank waits; NULL: none does, or it is not known. */
 static const struct page_request *awaited(const struct sight *rank)
@@ -55,42 +34,16 @@ static const struct page_request *awaited(const struct sight *rank)
 
 static double seconds_since(const struct job *job, int64_t time)
 {
-    return (double)(job->now - time) / CLOCK_SECOND;
+    return (double)(job->survey->taken - time) / CLOCK_SECOND;
 }
 
 /* ---- texts --------------------------------------------------------------------------------------------- */
-
-void verdict_ranks(const struct sight *ranks, int count, const uint8_t *chosen, int which, char *text,
-                   size_t capacity)
-{
-    text[0] = '\0';
-    for (int first = 0; first < count; first++) {
-        int last = first;
-        if (chosen[first] != which)
-            continue;
-        while (last + 1 < count && chosen[last + 1] == which &&
-               ranks[last + 1].page.identity.rank == ranks[last].page.identity.rank + 1)
-            last++;
-        if (strlen(text) + 32 > capacity) {
-            append_text(text, capacity, ", ...");
-            return;
-        }
-        append_text(text, capacity, "%s%d", *text ? ", " : "", ranks[first].page.identity.rank);
-        if (last > first)
-            append_text(text, capacity, "%s%d", last == first + 1 ? ", " : "-",
-                        ranks[last].page.identity.rank);
-        first = last;
-    }
-}
 
 /* Writes "rank 1" or "ranks 0-2, 5". */
 static int name_ranks(const struct job *job, const uint8_t *chosen, int which, char text[RANKS_SHOWN + 8])
 {
     char list[RANKS_SHOWN];
-    int count = 0;
-    for (int i = 0; i < job->count; i++)
-        count += chosen[i] == which;
-    verdict_ranks(job->ranks, job->count, chosen, which, list, sizeof list);
+    int count = survey_ranks(job->survey, chosen, which, list, sizeof list);
     snprintf(text, RANKS_SHOWN + 8, "rank%s %s", count == 1 ? "" : "s", list);
     return count;
 }
@@ -111,27 +64,22 @@ static const char *program_state(char state)
 
 void verdict_state(const struct sight *rank, char *text, size_t capacity)
 {
+    static const char *const texts[] = {[SIGHT_UNSEEN] = "is on a host that does not answer",
+                                        [SIGHT_STOPPED] = "is stopped",
+                                        [SIGHT_ENDED] = "has ended",
+                                        [SIGHT_FAILED] = "has failed",
+                                        [SIGHT_LEFT] = "has left the job",
+                                        [SIGHT_STARTED] = "has not joined yet",
+                                        [SIGHT_JOINING] = "waits in init",
+                                        [SIGHT_WAITS] = "waits in Horovod"};
     const struct page_request *request = awaited(rank);
-    const struct page_summary *page = &rank->page;
+    enum sight_state state = sight_state(rank);
     text[0] = '\0';
-    if (is_stopped(rank))
-        append_text(text, capacity, "is stopped");
-    else if (has_ended(rank))
-        append_text(text, capacity, "has ended");
-    else if (page->state == PAGE_FAILED)
-        append_text(text, capacity, "has failed");
-    else if (page->state == PAGE_LEFT)
-        append_text(text, capacity, "has left the job");
-    else if (page->state == PAGE_STARTED)
-        append_text(text, capacity, "has not joined yet");
-    else if (page->state == PAGE_JOINING)
-        append_text(text, capacity, "waits in init");
-    else if (request)
+    if (state == SIGHT_WAITS && request)
         append_text(text, capacity, "waits in %s", request->title);
-    else if (sleeps_in_horovod(rank))
-        append_text(text, capacity, "waits in Horovod");
     else
-        append_text(text, capacity, "%s", program_state(rank->system.state));
+        append_text(text, capacity, "%s",
+                    state == SIGHT_PROGRAM ? program_state(rank->system.state) : texts[state]);
 }
 
 /* ---- rules: each returns false if it does not fit ------------------------------------------------------ */
@@ -139,8 +87,8 @@ void verdict_state(const struct sight *rank, char *text, size_t capacity)
 /* Adds what the others wait for because of this rank. */
 static void add_waiting(const struct job *job, int rank)
 {
-    for (int i = 0; i < job->waitings->count; i++) {
-        const struct page_waiting *waiting = &job->waitings->list[i];
+    for (int i = 0; i < job->survey->waitings.count; i++) {
+        const struct page_waiting *waiting = &job->survey->waitings.list[i];
         if (waiting->parts[rank] == PART_MISSING) {
             append_text(job->text, job->capacity, "; %d rank%s wait%s for it in %s", waiting->waits,
                         waiting->waits == 1 ? "" : "s", waiting->waits == 1 ? "s" : "",
@@ -150,14 +98,41 @@ static void add_waiting(const struct job *job, int rank)
     }
 }
 
+/* Names the hosts that have not answered, and what the others wait for meanwhile. */
+static bool say_silent(const struct job *job)
+{
+    const struct survey *survey = job->survey;
+    const struct page_waiting *first = survey_late(survey);
+    char ranks[RANKS_SHOWN + 8];
+    bool silent = false;
+    uint8_t *of_host = calloc((size_t)survey->count, 1);
+    for (int i = 0; of_host && i < survey->host_count; i++) {
+        const struct survey_host *host = &survey->hosts[i];
+        if (host->answers)
+            continue;
+        for (int j = 0; j < survey->count; j++)
+            of_host[j] = strcmp(survey_host_of(&survey->ranks[j]), host->name) == 0;
+        name_ranks(job, of_host, true, ranks);
+        append_text(job->text, job->capacity, "%shost %s (%s) does not answer for %.0f s", silent ? "; " : "",
+                    host->name, ranks, host->silent);
+        silent = true;
+    }
+    if (silent && first)
+        append_text(job->text, job->capacity, "; %d rank%s wait%s in %s", first->waits,
+                    first->waits == 1 ? "" : "s", first->waits == 1 ? "s" : "", first->request->title);
+    free(of_host);
+    return silent;
+}
+
 static bool say_stopped(const struct job *job)
 {
-    for (int i = 0; i < job->count; i++) {
-        if (!is_stopped(&job->ranks[i]))
+    for (int i = 0; i < job->survey->count; i++) {
+        if (sight_state(&job->survey->ranks[i]) != SIGHT_STOPPED)
             continue;
         append_text(job->text, job->capacity,
                     "rank %d (pid %d) is stopped, by SIGSTOP or a debugger; kill -CONT %d lets it go on",
-                    job->ranks[i].page.identity.rank, job->ranks[i].process, job->ranks[i].process);
+                    job->survey->ranks[i].page.identity.rank, job->survey->ranks[i].process,
+                    job->survey->ranks[i].process);
         add_waiting(job, i);
         return true;
     }
@@ -166,11 +141,11 @@ static bool say_stopped(const struct job *job)
 
 static bool say_ended(const struct job *job)
 {
-    for (int i = 0; i < job->count; i++) {
-        if (!has_ended(&job->ranks[i]))
+    for (int i = 0; i < job->survey->count; i++) {
+        if (sight_state(&job->survey->ranks[i]) != SIGHT_ENDED)
             continue;
         append_text(job->text, job->capacity, "the process of rank %d has ended without leaving the job",
-                    job->ranks[i].page.identity.rank);
+                    job->survey->ranks[i].page.identity.rank);
         add_waiting(job, i);
         return true;
     }
@@ -179,11 +154,11 @@ static bool say_ended(const struct job *job)
 
 static bool say_failed(const struct job *job)
 {
-    for (int i = 0; i < job->count; i++) {
-        if (job->ranks[i].page.state != PAGE_FAILED)
+    for (int i = 0; i < job->survey->count; i++) {
+        if (job->survey->ranks[i].page.state != PAGE_FAILED)
             continue;
-        append_text(job->text, job->capacity, "rank %d has failed: %s", job->ranks[i].page.identity.rank,
-                    job->ranks[i].page.cause);
+        append_text(job->text, job->capacity, "rank %d has failed: %s",
+                    job->survey->ranks[i].page.identity.rank, job->survey->ranks[i].page.cause);
         return true;
     }
     return false;
@@ -191,16 +166,16 @@ static bool say_failed(const struct job *job)
 
 static bool say_joining(const struct job *job)
 {
-    uint8_t *states = job->count > 0 ? calloc((size_t)job->count, 1) : NULL;
+    uint8_t *states = job->survey->count > 0 ? calloc((size_t)job->survey->count, 1) : NULL;
     char waits[RANKS_SHOWN + 8], missing[RANKS_SHOWN + 8];
-    for (int i = 0; states && i < job->count; i++)
-        states[i] = (uint8_t)job->ranks[i].page.state;
+    for (int i = 0; states && i < job->survey->count; i++)
+        states[i] = (uint8_t)job->survey->ranks[i].page.state;
     int waiting = states ? name_ranks(job, states, PAGE_JOINING, waits) : 0;
     int absent = states ? name_ranks(job, states, PAGE_STARTED, missing) : 0;
     if (waiting && absent)
         append_text(job->text, job->capacity, "%s wait%s in init for %s, which %s not got there", waits,
                     waiting == 1 ? "s" : "", missing, absent == 1 ? "has" : "have");
-    else if (waiting && job->count < job->ranks->page.identity.size)
+    else if (waiting && job->survey->count < job->survey->size)
         append_text(job->text, job->capacity,
                     "%s wait%s in init for ranks that have no page here (on another host, not started, or "
                     "ended)",
@@ -216,9 +191,9 @@ static bool say_joining(const struct job *job)
 static bool sleep_without(const struct job *job, const struct page_waiting *one,
                           const struct page_waiting *other)
 {
-    for (int rank = 0; rank < job->count; rank++) {
+    for (int rank = 0; rank < job->survey->count; rank++) {
         if (one->parts[rank] == PART_WAITS &&
-            (other->parts[rank] != PART_MISSING || !sleeps_in_horovod(&job->ranks[rank])))
+            (other->parts[rank] != PART_MISSING || !job->survey->ranks[rank].page.thread_count))
             return false;
     }
     return true;
@@ -229,8 +204,8 @@ static bool sleep_without(const struct job *job, const struct page_waiting *one,
 static bool say_branches(const struct job *job, const struct page_waiting *first)
 {
     char one[RANKS_SHOWN + 8], other[RANKS_SHOWN + 8];
-    for (int i = 0; i < job->waitings->count; i++) {
-        const struct page_waiting *second = &job->waitings->list[i];
+    for (int i = 0; i < job->survey->waitings.count; i++) {
+        const struct page_waiting *second = &job->survey->waitings.list[i];
         if (second == first || second->request->process_set != first->request->process_set ||
             !sleep_without(job, second, first) || !sleep_without(job, first, second))
             continue;
@@ -248,9 +223,9 @@ static bool say_branches(const struct job *job, const struct page_waiting *first
 
 static bool say_late(const struct job *job)
 {
-    const struct page_waiting *first = job->waitings->count ? job->waitings->list : NULL;
+    const struct page_waiting *first = survey_late(job->survey);
     char waits[RANKS_SHOWN + 8], missing[RANKS_SHOWN + 8], state[PAGE_TITLE + 32];
-    if (!first || job->now - first->since < LATE)
+    if (!first)
         return false;
     name_ranks(job, first->parts, PART_WAITS, waits);
     if (first->missing) {
@@ -260,10 +235,10 @@ static bool say_late(const struct job *job)
         while (first->parts[late] != PART_MISSING)
             late++;
         name_ranks(job, first->parts, PART_MISSING, missing);
-        verdict_state(&job->ranks[late], state, sizeof state);
+        verdict_state(&job->survey->ranks[late], state, sizeof state);
         append_text(job->text, job->capacity, "%s wait%s for %s in %s, for %.0f s; rank %d %s", waits,
                     first->waits == 1 ? "s" : "", missing, first->request->title,
-                    seconds_since(job, first->since), job->ranks[late].page.identity.rank, state);
+                    seconds_since(job, first->since), job->survey->ranks[late].page.identity.rank, state);
     } else if (first->hidden) {
         append_text(job->text, job->capacity,
                     "%s wait%s for ranks that can't be seen here (on another host, ended, or with a full "
@@ -281,11 +256,11 @@ static bool say_late(const struct job *job)
 
 static bool say_slow(const struct job *job)
 {
-    for (int i = 0; i < job->count; i++) {
-        const struct page_summary *page = &job->ranks[i].page;
+    for (int i = 0; i < job->survey->count; i++) {
+        const struct page_summary *page = &job->survey->ranks[i].page;
         for (int j = 0; j < page->request_count; j++) {
             const struct page_request *request = &page->requests[j];
-            if (!request->decided || job->now - request->decided < SLOW)
+            if (!request->decided || job->survey->taken - request->decided < SLOW)
                 continue;
             append_text(job->text, job->capacity,
                         "%s moves its data for %.0f s, and has not ended on rank %d", request->title,
@@ -296,21 +271,27 @@ static bool say_slow(const struct job *job)
     return false;
 }
 
+/* Returns the operations per second of the rank that has ended most since the look before. */
+static double operations_per_second(const struct survey *survey)
+{
+    double rate = 0;
+    for (int i = 0; i < survey->count; i++) {
+        const struct sight *rank = &survey->ranks[i];
+        uint64_t all = rank->page.all.succeeded + rank->page.all.failed, before = rank->ended_before;
+        if (all > before && rank->seconds > 0) /* the counters of a new epoch start at 0 */
+            rate =
+                (double)(all - before) / rank->seconds > rate ? (double)(all - before) / rank->seconds : rate;
+    }
+    return rate;
+}
+
 static void say_progress(const struct job *job)
 {
-    int64_t progress = 0;
-    uint64_t operations = 0;
-    for (int i = 0; i < job->count; i++) {
-        const struct page_summary *page = &job->ranks[i].page;
-        uint64_t all = page->succeeded + page->failed, before = job->ranks[i].ended_before;
-        uint64_t ended = all > before ? all - before : 0; /* the counters of a new epoch start at 0 */
-        progress = page->progress > progress ? page->progress : progress;
-        operations = ended > operations ? ended : operations;
-    }
-    if (operations && job->seconds > 0)
-        append_text(job->text, job->capacity, "healthy: %.0f operations/s, and no rank waits for long",
-                    (double)operations / job->seconds);
-    else if (progress && job->now - progress < RECENT)
+    int64_t progress = job->survey->progress;
+    double rate = operations_per_second(job->survey);
+    if (rate > 0)
+        append_text(job->text, job->capacity, "healthy: %.0f operations/s, and no rank waits for long", rate);
+    else if (progress && job->survey->taken - progress < RECENT)
         append_text(job->text, job->capacity, "healthy: the last operation ended %.1f s ago",
                     seconds_since(job, progress));
     else if (progress)
@@ -322,12 +303,11 @@ static void say_progress(const struct job *job)
         append_text(job->text, job->capacity, "no rank has used Horovod yet");
 }
 
-enum verdict verdict_write(const struct sight *ranks, int count, const struct page_waitings *waitings,
-                           int64_t now, double seconds, char *text, size_t capacity)
+enum verdict verdict_write(const struct survey *survey, char *text, size_t capacity)
 {
-    const struct job job = {ranks, count, waitings, now, seconds, text, capacity};
+    const struct job job = {survey, text, capacity};
     text[0] = '\0';
-    if (say_stopped(&job) || say_ended(&job) || say_failed(&job))
+    if (say_silent(&job) || say_stopped(&job) || say_ended(&job) || say_failed(&job))
         return VERDICT_BROKEN;
     if (say_joining(&job) || say_late(&job) || say_slow(&job))
         return VERDICT_LATE;

@@ -40,11 +40,11 @@ void page_copies_free(struct page_copies *copies)
 
 /* Reading, not mapping: a file that somebody shortens can't end this process, and no memory is allocated for
  * parts that the rank has never touched. */
-static hvd_code copy(int fd, struct page *to, hvd_status *status)
+static hvd_code copy(int fd, void *to, size_t bytes, size_t from, hvd_status *status)
 {
     size_t done = 0;
-    while (done < sizeof *to) {
-        ssize_t part = pread(fd, (char *)to + done, sizeof *to - done, (off_t)done);
+    while (done < bytes) {
+        ssize_t part = pread(fd, (char *)to + done, bytes - done, (off_t)(from + done));
         if (part < 0 && errno == EINTR)
             continue;
         if (part <= 0)
@@ -69,9 +69,9 @@ hvd_code page_read(int fd, struct page_copies *copies, int64_t now, struct page_
     struct page *before = &copies->before, *page = &copies->page, *after = &copies->after;
     uint64_t generation = 1;
     for (int i = 0; i < READ_TRIES && generation % 2; i++) {
-        TRY(copy(fd, before, status));
-        TRY(copy(fd, page, status));
-        TRY(copy(fd, after, status));
+        TRY(copy(fd, before, sizeof *before, 0, status));
+        TRY(copy(fd, page, sizeof *page, 0, status));
+        TRY(copy(fd, after, sizeof *after, 0, status));
         generation = get(&page->head.generation);
         if (get(&before->head.generation) != generation || get(&after->head.generation) != generation)
             generation = 1;
@@ -238,6 +238,12 @@ static hvd_code read_lateness(const struct page *page, int64_t now, struct page_
 
 /* ---- the rest ------------------------------------------------------------------------------------------ */
 
+static enum page_state state_of(const struct page_head *head)
+{
+    unsigned state = atomic_load_explicit(&head->state, memory_order_relaxed);
+    return state <= PAGE_LEFT ? (enum page_state)state : PAGE_LEFT;
+}
+
 static void read_head(const struct page_head *head, int64_t now, struct page_summary *summary)
 {
     const struct page_identity *from = &head->identity;
@@ -248,8 +254,7 @@ static void read_head(const struct page_head *head, int64_t now, struct page_sum
     copy_text(to->version, sizeof to->version, from->version, sizeof from->version);
     to->opened = from->opened < 0 || from->opened > now ? now : from->opened;
     copy_text(summary->cause, sizeof summary->cause, head->cause, sizeof head->cause);
-    unsigned state = atomic_load_explicit(&head->state, memory_order_relaxed);
-    summary->state = state <= PAGE_LEFT ? (enum page_state)state : PAGE_LEFT;
+    summary->state = state_of(head);
     summary->child = (int)get_time(&head->child);
     summary->child_start = get(&head->child_start);
     summary->progress = valid_time(&head->progress, now);
@@ -262,38 +267,80 @@ static void read_head(const struct page_head *head, int64_t now, struct page_sum
     }
 }
 
+static int count_sets(const struct page_head *head)
+{
+    uint64_t count = get(&head->sets);
+    return count < PAGE_SETS ? (int)count : PAGE_SETS;
+}
+
+void page_counts_add(struct page_counts *to, const struct page_counts *counts)
+{
+    to->submitted += counts->submitted;
+    to->succeeded += counts->succeeded;
+    to->failed += counts->failed;
+    to->batches += counts->batches;
+    to->bytes += counts->bytes;
+    to->wait_ns += counts->wait_ns;
+}
+
+static struct page_counts counts_of(const struct operation_counters *counters)
+{
+    return (struct page_counts){.submitted = get(&counters->submitted),
+                                .succeeded = get(&counters->succeeded),
+                                .failed = get(&counters->failed),
+                                .batches = get(&counters->batches),
+                                .bytes = get(&counters->bytes),
+                                .wait_ns = get(&counters->wait_ns)};
+}
+
 static void read_sets(const struct page *page, struct page_summary *summary)
 {
-    uint64_t count = get(&page->head.sets);
-    summary->set_count = count < PAGE_SETS ? (int)count : PAGE_SETS;
+    summary->set_count = count_sets(&page->head);
     for (int i = 0; i < summary->set_count; i++) {
         const struct page_set *set = &page->sets[i];
         summary->sets[i] = (struct page_membership){atomic_load_explicit(&set->id, memory_order_relaxed),
                                                     atomic_load_explicit(&set->size, memory_order_relaxed)};
-        for (int j = 0; j < PAGE_OPERATIONS; j++) {
-            const struct operation_counters *counters = &set->operations[j];
-            summary->submitted += get(&counters->submitted);
-            summary->succeeded += get(&counters->succeeded);
-            summary->failed += get(&counters->failed);
-            summary->batches += get(&counters->batches);
-            summary->bytes += get(&counters->bytes);
-            summary->wait_ns += get(&counters->wait_ns);
+        for (int j = 0; j < OPERATION_NUMBERS; j++) {
+            struct page_counts counts = counts_of(&set->operations[j]);
+            page_counts_add(&summary->operations[j], &counts);
+            page_counts_add(&summary->all, &counts);
         }
     }
 }
 
-hvd_code page_summarize(const struct page *page, int64_t now, struct page_summary *summary,
-                        hvd_status *status)
+static hvd_code check_head(const struct page_head *head, hvd_status *status)
 {
-    unsigned version = atomic_load_explicit(&page->head.version, memory_order_relaxed);
-    *summary = (struct page_summary){0};
-    if (get(&page->head.magic) != PAGE_MAGIC)
+    unsigned version = atomic_load_explicit(&head->version, memory_order_relaxed);
+    if (get(&head->magic) != PAGE_MAGIC)
         return status_set(status, HVD_REFUSED, "it is no page of a rank");
     if (version != PAGE_VERSION)
         return status_set(status, HVD_UNSUPPORTED,
                           "the page of a rank has layout %u, this program knows %d: they are of different "
                           "versions of Horovod",
                           version, PAGE_VERSION);
+    return HVD_OK;
+}
+
+hvd_code page_glance(int fd, struct page_glance *glance, hvd_status *status)
+{
+    struct page_head head;
+    struct page_set set;
+    TRY(copy(fd, &head, sizeof head, 0, status));
+    TRY(check_head(&head, status));
+    *glance = (struct page_glance){.state = state_of(&head)};
+    for (int i = 0, count = count_sets(&head); i < count; i++) {
+        TRY(copy(fd, &set, sizeof set, offsetof(struct page, sets) + (size_t)i * sizeof set, status));
+        for (int j = 0; j < OPERATION_NUMBERS; j++)
+            glance->ended += get(&set.operations[j].succeeded) + get(&set.operations[j].failed);
+    }
+    return HVD_OK;
+}
+
+hvd_code page_summarize(const struct page *page, int64_t now, struct page_summary *summary,
+                        hvd_status *status)
+{
+    *summary = (struct page_summary){0};
+    TRY(check_head(&page->head, status));
     read_head(&page->head, now, summary);
     read_sets(page, summary);
     for (int i = 0; i < PAGE_NAMES; i++) {
@@ -455,6 +502,8 @@ hvd_code page_waitings_find(const struct page_summary *pages, int count, struct 
     qsort(flights, total, sizeof *flights, compare_flights);
     for (size_t i = 0; i < total; i++)
         names += !i || compare_requests(flights[i - 1].request, flights[i].request) != 0;
+    if (!names)
+        goto free_all;
     waitings->list = calloc(names, sizeof *waitings->list);
     waitings->parts = calloc(names, (size_t)count);
     code = waitings->list && waitings->parts ? HVD_OK : status_no_memory(status);

@@ -43,6 +43,12 @@ struct page_reporter {
     double share;           /* of the last minutes */
 };
 
+/* Of all process sets in the page. */
+struct page_counts {
+    uint64_t submitted, succeeded, failed, batches, bytes, wait_ns;
+};
+void page_counts_add(struct page_counts *to, const struct page_counts *counts);
+
 /* What a page says. */
 struct page_summary {
     struct page_identity identity;
@@ -56,7 +62,8 @@ struct page_summary {
     int thread_count;
     struct page_membership sets[PAGE_SETS];
     int set_count;
-    uint64_t submitted, succeeded, failed, batches, bytes, wait_ns; /* of all process sets in the page */
+    struct page_counts operations[OPERATION_NUMBERS];
+    struct page_counts all;        /* operations */
     unsigned steps;                /* how often the most frequent name was submitted */
     struct page_request *requests; /* in flight, in the order of their submission */
     int request_count;
@@ -80,6 +87,14 @@ hvd_code page_read(int fd, struct page_copies *copies, int64_t now, struct page_
 /* The same of a copy that does not change. */
 hvd_code page_summarize(const struct page *page, int64_t now, struct page_summary *summary,
                         hvd_status *status);
+
+/* Reads only what these need: some 5 KiB. */
+struct page_glance {
+    enum page_state state;
+    uint64_t ended; /* requests that have succeeded or failed */
+};
+hvd_code page_glance(int fd, struct page_glance *glance, hvd_status *status);
+
 void page_summary_free(struct page_summary *summary); /* zeroed memory is fine */
 
 /* ---- the pages of several ranks ------------------------------------------------------------------------ */

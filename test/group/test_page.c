@@ -161,7 +161,7 @@ static void sleep_in_request(struct member *member)
     read_pages(&pages);
     const struct page_summary *own = &pages.list[member->rank];
     CHECK(own->identity.rank == member->rank && own->state == PAGE_OPEN, "rank %d", own->identity.rank);
-    CHECK(own->succeeded == 102, "%d requests", (int)own->succeeded);
+    CHECK(own->all.succeeded == 102, "%d requests", (int)own->all.succeeded);
     CHECK(own->request_count == 0 && own->thread_count == 0, "%d in flight", own->request_count);
     CHECK(own->steps == 50, "%u steps", own->steps);
     CHECK(strcmp(own->last.title, "allreduce.end") == 0, "%s", own->last.title);

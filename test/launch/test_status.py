@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import Launcher, wait_until
+from conftest import DEADLINE, Launcher, wait_until
 
 # Rank 1 does something else than the others, for ever.
 PROGRAM = """
@@ -88,11 +90,14 @@ def test_late_rank(launcher: Launcher, what: str, does: str) -> None:
     text = status_until(
         launcher, rf"^ranks 0, 2 wait for rank 1 in allreduce\.loss, for \d+ s; rank 1 {does}\n", 3
     )
-    assert re.search(r"^job [0-9a-f]+  3 of its 3 ranks on host \S+  epoch 0  step 20$", text, re.MULTILINE)
+    assert re.search(
+        r"^job [0-9a-f]{8}  3 ranks on host \S+  up \S+ \w+  step 20, none for ", text, re.MULTILINE
+    )
+    assert re.search(r"^waiting  1 request for rank 1: allreduce\.loss \(", text, re.MULTILINE)
     rows = [line for line in text.splitlines() if line.endswith(" <- late")]
     assert len(rows) == 1
     assert rows[0].startswith("1 ")
-    assert re.search(r"^0, 2 +waits in allreduce\.loss ", text, re.MULTILINE)
+    assert re.search(r"^0, 2 +\S+ +waits in allreduce\.loss ", text, re.MULTILINE)
 
 
 def test_stopped_rank(launcher: Launcher) -> None:
@@ -127,7 +132,7 @@ def test_process_that_has_closed_its_page(launcher: Launcher) -> None:
     launcher.start("-np", "1", *launcher.python(program))
     assert wait_until(lambda: launcher.named("sleep") != [])
     text = status_until(launcher, r"^no rank has used Horovod yet\n", 0)
-    assert re.search(r"^0 +sleeps in its own program ", text, re.MULTILINE)
+    assert re.search(r"^0 +\S+ +sleeps in its own program ", text, re.MULTILINE)
 
 
 def test_processes_that_are_no_job(launcher: Launcher) -> None:
@@ -136,7 +141,7 @@ def test_processes_that_are_no_job(launcher: Launcher) -> None:
 
     def both_are_shown() -> bool:
         text = status(launcher).stdout
-        return all(f"job process-{process.pid}  1 of its 1 ranks" in text for process in processes)
+        return all(f"job process-{process.pid}  1 rank on host" in text for process in processes)
 
     assert wait_until(both_are_shown)
 
@@ -148,11 +153,64 @@ def test_page_of_another_version(launcher: Launcher) -> None:
     result = status(launcher, "no-such-job")
     os.close(page)
     assert result.returncode == 1
-    assert "the page of a rank has layout 99, this program knows 1" in result.stderr
+    assert "the page of a rank has layout 99, this program knows " in result.stderr
 
 
 def test_no_job(launcher: Launcher) -> None:
     result = status(launcher, "no-such-job")
     assert result.returncode == 1
-    assert result.stderr == "horovodrun: no job no-such-job of this user runs on this host\n"
+    assert result.stderr.endswith("horovodrun: no job no-such-job of this user runs on this host\n")
     assert result.stdout == ""
+
+
+def test_json(launcher: Launcher) -> None:
+    launcher.start("-np", "3", *launcher.python(PROGRAM), "sleep")
+    status_until(launcher, r"wait for rank 1 in allreduce\.loss", 3)
+    job = job_of(launcher)
+    result = status(launcher, job[:9], "--json")
+    found = json.loads(result.stdout)
+    assert result.returncode == found["verdict"]["exit"] == 3
+    assert found["job"]["id"] == job
+    assert found["job"]["ranks"] == found["job"]["size"] == 3
+    assert found["job"]["steps"] == 20
+    assert [(each["tensor"], each["waits"], each["missing"]) for each in found["waiting"]] == [
+        ("allreduce.loss", [0, 2], [1])
+    ]
+    assert [rank["state"] for rank in found["ranks"]] == ["waits", "program", "waits"]
+    assert found["ranks"][1]["pid"] in launcher.alive()
+    assert found["ranks"][1]["counters"]["allreduce"]["succeeded"] == 60
+    assert found["hosts"] == [
+        {"name": socket.gethostname(), "ranks": 3, "answers": True, "silent_seconds": 0.0}
+    ]
+
+
+def test_watch(launcher: Launcher) -> None:
+    job = launcher.start("-np", "3", *launcher.python(PROGRAM), "sleep")
+    status_until(launcher, r"wait for rank 1 in allreduce\.loss", 3)
+    watch = launcher.start("--status", "--watch", "0.2", job_of(launcher))
+    assert watch.stdout
+    lines: list[str] = []
+    while sum(line.startswith("ranks 0, 2 wait for rank 1 in") for line in lines) < 3:
+        lines.append(watch.stdout.readline())
+        assert lines[-1], lines
+    assert re.match(r"\d\d:\d\d:\d\d\n", lines[0])
+    job.kill()
+    _, errors = watch.communicate(timeout=DEADLINE)
+    assert watch.returncode == 3, "the last verdict"
+    assert errors.endswith("horovodrun: no such job runs any longer\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--json", "true"], "--json and --watch need --status"),
+        (["--watch", "5", "true"], "--json and --watch need --status"),
+        (["--status", "a61c", "--json", "b72d"], "--status takes one job, not b72d as well"),
+        (["--status", "--watch", "0"], "--watch=0 must be a number from 0.1 to 86400"),
+        (["--status", "--watch=soon"], "--watch=soon must be a number from 0.1 to 86400"),
+    ],
+)
+def test_wrong_words(launcher: Launcher, words: list[str], error: str) -> None:
+    result = launcher.run(*words)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"horovodrun: {error}\n")

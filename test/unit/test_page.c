@@ -267,7 +267,7 @@ TEST(test_process_sets_and_counters)
     struct page_summary summary = read_of(writer.fd, 1);
     assert_int_equal(summary.set_count, PAGE_SETS);
     assert_int_equal(summary.sets[5].id, 5);
-    assert_int_equal(summary.bytes, 3 * PAGE_SETS);
+    assert_int_equal(summary.all.bytes, 3 * PAGE_SETS);
     page_summary_free(&summary);
     closed(&writer);
 }

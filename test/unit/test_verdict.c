@@ -1,29 +1,34 @@
 /* test_verdict.c - the sentence of `horovodrun --status` for jobs in every state that pages can tell. */
+#include "../../launch/surveys.h"
 #include "../../launch/verdict.h"
 #include "test.h"
 
 #include "base/clock.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 4 };
+enum { RANKS = 4, HOSTS = 2 };
 
 #define NOW (100 * CLOCK_SECOND)
 
 struct scene {
     struct sight ranks[RANKS];
     struct page_request requests[RANKS][2];
-    struct page_waitings waitings;
+    struct survey_host hosts[HOSTS];
 };
 
 /* All ranks run, and have used Horovod 20 s ago. */
 static void start(struct scene *scene)
 {
-    *scene = (struct scene){0};
+    *scene = (struct scene){.hosts = {{.name = "a", .answers = true}, {.name = "b", .answers = true}}};
     for (int i = 0; i < RANKS; i++) {
         struct sight *rank = &scene->ranks[i];
+        rank->seen = true;
+        rank->seconds = 0.1;
         rank->process = 10 + i;
+        strcpy(rank->page.identity.host, i < RANKS / 2 ? "a" : "b");
         rank->system.state = 'S';
         rank->page.identity.rank = i;
         rank->page.identity.size = RANKS;
@@ -49,17 +54,24 @@ static struct page_request *submit(struct scene *scene, int i, const char *title
     return request;
 }
 
-static void says(struct scene *scene, enum verdict expected, const char *words)
+/* Fails unless the survey of the scene has this verdict. */
+static void says(const struct scene *scene, enum verdict expected, const char *words)
 {
-    char text[VERDICT_TEXT];
-    struct page_summary pages[RANKS];
-    for (int i = 0; i < RANKS; i++)
-        pages[i] = scene->ranks[i].page;
-    ASSERT_OK(page_waitings_find(pages, RANKS, &scene->waitings, &check_status));
-    enum verdict verdict = verdict_write(scene->ranks, RANKS, &scene->waitings, NOW, 0.1, text, sizeof text);
-    page_waitings_free(&scene->waitings);
-    assert_string_equal(text, words);
-    assert_int_equal(verdict, expected);
+    struct surveys surveys;
+    struct survey_origin origin = {.taken = NOW, .hosts = scene->hosts, .host_count = HOSTS};
+    struct sight *sights = calloc(RANKS, sizeof *sights);
+    for (int i = 0; sights && i < RANKS; i++) {
+        struct page_summary *page = &sights[i].page;
+        sights[i] = scene->ranks[i];
+        page->requests = calloc(2, sizeof *page->requests);
+        assert_non_null(page->requests);
+        memcpy(page->requests, scene->requests[i], sizeof scene->requests[i]);
+    }
+    ASSERT_OK(surveys_make(sights, RANKS, &origin, &surveys, &check_status));
+    assert_int_equal(surveys.count, 1);
+    assert_string_equal(surveys.list->text, words);
+    assert_int_equal(surveys.list->verdict, expected);
+    surveys_free(&surveys);
 }
 
 TEST(test_a_late_rank)
@@ -95,7 +107,7 @@ TEST(test_a_moment_is_no_delay)
     submit(&scene, 3, "broadcast.x", 0);
     says(&scene, VERDICT_HEALTHY,
          "nothing is under way, and the last operation ended 20 s ago: every rank is in its own program");
-    scene.ranks[1].page.succeeded = 30;
+    scene.ranks[1].page.all.succeeded = 30;
     scene.ranks[1].ended_before = 20;
     says(&scene, VERDICT_HEALTHY, "healthy: 100 operations/s, and no rank waits for long");
     scene.ranks[0].ended_before = 7; /* a new epoch has begun, whose counters start at 0 */
@@ -216,15 +228,17 @@ TEST(test_states)
     assert_string_equal(text, "has left the job");
 }
 
-TEST(test_lists_of_ranks)
+TEST(test_hosts_that_do_not_answer)
 {
     struct scene scene;
-    char text[12];
-    const uint8_t chosen[] = {1, 1, 0, 1};
     start(&scene);
-    verdict_ranks(scene.ranks, RANKS, chosen, 1, text, sizeof text);
-    assert_string_equal(text, ", ..."); /* too long a list is cut */
-    char longer[64];
-    verdict_ranks(scene.ranks, RANKS, chosen, 1, longer, sizeof longer);
-    assert_string_equal(longer, "0, 1, 3");
+    submit(&scene, 0, "allreduce.grad", 12);
+    submit(&scene, 1, "allreduce.grad", 12);
+    for (int i = 2; i < RANKS; i++) {
+        scene.ranks[i] = (struct sight){.page.identity.rank = i};
+        strcpy(scene.ranks[i].page.identity.host, "b");
+    }
+    scene.hosts[1] = (struct survey_host){.name = "b", .silent = 11.7};
+    says(&scene, VERDICT_BROKEN,
+         "host b (ranks 2, 3) does not answer for 12 s; 2 ranks wait in allreduce.grad");
 }

@@ -1,0 +1,74 @@
+/* sight.h - what can be said of a rank at one moment, from outside: its page and its process. Finds and reads
+ * the pages of this host, and encodes sights for other hosts and processes. One thread.
+ *
+ * It asks no rank: pages are open files of the processes that write them, and of the launcher or agent that
+ * has made them. */
+#ifndef HVD_LAUNCH_SIGHT_H
+#define HVD_LAUNCH_SIGHT_H
+
+#include "base/platform.h"
+#include "base/wire.h"
+#include "watch/page_read.h"
+
+struct sight {
+    bool seen; /* false: its host has not answered; only rank and host are known, and the rest is zero */
+    struct page_summary page;       /* its times are clock_now's of this process */
+    int process;                    /* on its host; 0: it has ended */
+    struct platform_process system; /* of that process; from other hosts only its state */
+    uint64_t memory_bytes;          /* that the process occupies */
+    double seconds;                 /* since the look before this one; 0: there was none */
+    uint64_t ended_before;          /* requests that had ended then */
+};
+
+void sight_free(struct sight *sight); /* zeroed memory is fine */
+
+enum sight_state {
+    SIGHT_UNSEEN,
+    SIGHT_STOPPED, /* by a signal or a debugger */
+    SIGHT_ENDED,   /* without leaving the job */
+    SIGHT_FAILED,
+    SIGHT_LEFT,
+    SIGHT_STARTED, /* it has not joined the job yet */
+    SIGHT_JOINING, /* it is in hvd_init */
+    SIGHT_WAITS,   /* a thread sleeps in Horovod */
+    SIGHT_PROGRAM  /* it is in its own program */
+};
+enum sight_state sight_state(const struct sight *sight);
+
+/* ---- the pages of this host ---------------------------------------------------------------------------- */
+
+#define PAGES_PAUSE_MILLISECONDS 100 /* between two looks, from which rates follow */
+
+struct host_pages;
+
+struct host_pages *host_pages_create(void); /* NULL: out of memory */
+void host_pages_free(struct host_pages *pages);
+
+/* Adds all pages of this user's processes. */
+void host_pages_find(struct host_pages *pages);
+/* Adds a page that this process has open; the descriptor stays the caller's. Returns false if memory or
+ * descriptors are out. */
+bool host_pages_add(struct host_pages *pages, int fd);
+
+/* The first look reads counters only; the second one, a moment later, reads all. The first one returns true
+ * if the ranks of all pages have joined their jobs. */
+bool host_pages_glance(struct host_pages *pages);
+void host_pages_read(struct host_pages *pages);
+
+/* Returns the sights of the pages that could be read, and their number; the caller owns them, and frees the
+ * list. NULL: there is none, or memory is out. */
+struct sight *host_pages_take(struct host_pages *pages, int *count);
+
+/* Returns why a page was not read: it is of another version. NULL: there was none. */
+const char *host_pages_of_others(const struct host_pages *pages);
+
+/* ---- messages ------------------------------------------------------------------------------------------ */
+
+#define SIGHT_REQUESTS 256 /* that are sent; a sight with more of them is sent with the oldest */
+
+/* Times are sent as ages: each host has a clock of its own. */
+void sight_put(const struct sight *sight, int64_t now, struct wire_writer *body);
+/* Returns false if it is malformed, or memory is out. The caller frees the sight, also after a failure. */
+bool sight_get(struct sight *sight, int64_t now, struct wire_reader *body);
+
+#endif

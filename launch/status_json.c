@@ -1,0 +1,179 @@
+/* status_json.c - see status_json.h. */
+#include "status_json.h"
+#include "json.h"
+#include "verdict.h"
+
+#include "base/clock.h"
+#include "base/types.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define WAITING_LIMIT 64 /* requests that are listed */
+
+static double seconds_since(const struct survey *survey, int64_t time)
+{
+    return (double)(survey->taken - time) / CLOCK_SECOND;
+}
+
+/* Writes `"name": x, `, or null for a time that is not known. */
+static void put_seconds(const struct survey *survey, const char *name, int64_t time, FILE *file)
+{
+    if (time)
+        fprintf(file, "\"%s\": %.3f, ", name, seconds_since(survey, time));
+    else
+        fprintf(file, "\"%s\": null, ", name);
+}
+
+static void put_time(int64_t at, FILE *file)
+{
+    char text[32] = "";
+    time_t seconds = (time_t)(at / CLOCK_SECOND);
+    struct tm parts;
+    if (gmtime_r(&seconds, &parts))
+        strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    json_put_text(file, "time", text);
+}
+
+static void put_job(const struct survey *survey, FILE *file)
+{
+    fputs("\"job\": {", file);
+    json_put_text(file, "id", survey->id);
+    fputs(", ", file);
+    json_put_text(file, "name", survey->name);
+    fprintf(file, ", \"size\": %d, \"ranks\": %d, \"hosts\": %d, \"epoch\": %d, \"all_hosts\": %s, ",
+            survey->size, survey->count, survey->host_count, survey->epoch, survey->whole ? "true" : "false");
+    put_seconds(survey, "up_seconds", survey->started, file);
+    put_seconds(survey, "last_progress_seconds", survey->progress, file);
+    fprintf(file, "\"steps\": %u}", survey->steps);
+}
+
+static void put_verdict(const struct survey *survey, FILE *file)
+{
+    const char *kind = survey->verdict == VERDICT_BROKEN ? "broken"
+                       : survey->verdict == VERDICT_LATE ? "late"
+                                                         : "healthy";
+    fprintf(file, "\"verdict\": {\"exit\": %d, ", survey->verdict);
+    json_put_text(file, "kind", kind);
+    fputs(", ", file);
+    json_put_text(file, "text", survey->text);
+    fputc('}', file);
+}
+
+static void put_ranks_of(const struct survey *survey, const char *name, const struct page_waiting *waiting,
+                         enum page_part part, FILE *file)
+{
+    const char *comma = "";
+    fprintf(file, "\"%s\": [", name);
+    for (int i = 0; i < survey->count; i++) {
+        if (waiting->parts[i] != part)
+            continue;
+        fprintf(file, "%s%d", comma, survey->ranks[i].page.identity.rank);
+        comma = ", ";
+    }
+    fputc(']', file);
+}
+
+static void put_waitings(const struct survey *survey, FILE *file)
+{
+    fprintf(file, "\"waiting_count\": %d, \"waiting\": [", survey->waitings.count);
+    for (int i = 0; i < survey->waitings.count && i < WAITING_LIMIT; i++) {
+        const struct page_waiting *waiting = &survey->waitings.list[i];
+        fputs(i ? ", {" : "{", file);
+        json_put_text(file, "tensor", waiting->request->title);
+        fprintf(file, ", \"process_set\": %d, ", waiting->request->process_set);
+        put_seconds(survey, "seconds", waiting->since, file);
+        put_ranks_of(survey, "waits", waiting, PART_WAITS, file);
+        fputs(", ", file);
+        put_ranks_of(survey, "missing", waiting, PART_MISSING, file);
+        fprintf(file, ", \"hidden\": %d}", waiting->hidden);
+    }
+    fputc(']', file);
+}
+
+static void put_hosts(const struct survey *survey, FILE *file)
+{
+    fputs("\"hosts\": [", file);
+    for (int i = 0; i < survey->host_count; i++) {
+        const struct survey_host *host = &survey->hosts[i];
+        fputs(i ? ", {" : "{", file);
+        json_put_text(file, "name", host->name);
+        fprintf(file, ", \"ranks\": %d, \"answers\": %s, \"silent_seconds\": %.3f}", host->ranks,
+                host->answers ? "true" : "false", host->answers ? 0 : host->silent);
+    }
+    fputc(']', file);
+}
+
+static void put_counters(const struct page_summary *page, FILE *file)
+{
+    const char *comma = "";
+    fputs("\"counters\": {", file);
+    for (int i = 0; i < OPERATION_NUMBERS; i++) {
+        const struct page_counts *counts = &page->operations[i];
+        if (!operation_known(i) || !(counts->submitted | counts->batches))
+            continue;
+        fprintf(file,
+                "%s\"%s\": {\"requests\": %" PRIu64 ", \"succeeded\": %" PRIu64 ", \"failed\": %" PRIu64
+                ", \"batches\": %" PRIu64 ", \"bytes\": %" PRIu64 "}",
+                comma, operation_name((hvd_operation)i), counts->submitted, counts->succeeded, counts->failed,
+                counts->batches, counts->bytes);
+        comma = ", ";
+    }
+    fputc('}', file);
+}
+
+static const char *state_name(const struct sight *rank)
+{
+    static const char *const names[] = {
+        [SIGHT_UNSEEN] = "unseen", [SIGHT_STOPPED] = "stopped", [SIGHT_ENDED] = "ended",
+        [SIGHT_FAILED] = "failed", [SIGHT_LEFT] = "left",       [SIGHT_STARTED] = "started",
+        [SIGHT_JOINING] = "init",  [SIGHT_WAITS] = "waits",     [SIGHT_PROGRAM] = "program"};
+    return names[sight_state(rank)];
+}
+
+/* Since when the rank is in its state: only for threads that wait this is known. */
+static int64_t waits_since(const struct sight *rank)
+{
+    return rank->page.thread_count ? rank->page.threads[0].since : 0;
+}
+
+static void put_rank(const struct survey *survey, const struct sight *rank, FILE *file)
+{
+    const struct page_identity *identity = &rank->page.identity;
+    char text[PAGE_TITLE + 64];
+    verdict_state(rank, text, sizeof text);
+    fprintf(file, "{\"rank\": %d, ", identity->rank);
+    json_put_text(file, "host", survey_host_of(rank));
+    fprintf(file, ", \"local_rank\": %d, \"pid\": %d, ", identity->local_rank, rank->process);
+    json_put_text(file, "state", state_name(rank));
+    fputs(", ", file);
+    json_put_text(file, "text", text);
+    fputs(", ", file);
+    put_seconds(survey, "seconds", waits_since(rank), file);
+    fprintf(file, "\"in_horovod\": %.4f, \"wait_seconds\": %.3f, \"memory_bytes\": %" PRIu64 ", ",
+            survey_share_in_horovod(survey, rank), (double)rank->page.all.wait_ns / CLOCK_SECOND,
+            rank->memory_bytes);
+    put_counters(&rank->page, file);
+    fputc('}', file);
+}
+
+void status_json_write(const struct survey *survey, FILE *file)
+{
+    fputs("{\"version\": 1, ", file);
+    put_time(survey->taken_at, file);
+    fputs(", ", file);
+    put_job(survey, file);
+    fputs(", ", file);
+    put_verdict(survey, file);
+    fputs(", ", file);
+    put_waitings(survey, file);
+    fputs(", ", file);
+    put_hosts(survey, file);
+    fputs(", \"ranks\": [", file);
+    for (int i = 0; i < survey->count; i++) {
+        fputs(i ? ", " : "", file);
+        put_rank(survey, &survey->ranks[i], file);
+    }
+    fputs("]}\n", file);
+}

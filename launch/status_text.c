@@ -1,0 +1,173 @@
+/* status_text.c - see status_text.h. */
+#include "status_text.h"
+#include "verdict.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define JOB_SHOWN    8  /* digits of an id that horovodrun has drawn */
+#define HOSTS_SHOWN  24 /* characters */
+#define RANKS_SHOWN  64
+#define TITLES_SHOWN 3
+
+void status_text_duration(double seconds, char *text, size_t capacity)
+{
+    text[0] = '\0';
+    if (seconds < 9.95)
+        append_text(text, capacity, "%.1f s", seconds);
+    else if (seconds < 120)
+        append_text(text, capacity, "%.0f s", seconds);
+    else if (seconds < 7200)
+        append_text(text, capacity, "%.0f min", seconds / 60);
+    else if (seconds < 172800)
+        append_text(text, capacity, "%.1f h", seconds / 3600);
+    else
+        append_text(text, capacity, "%.1f days", seconds / 86400);
+}
+
+static void put_duration(const char *before, int64_t from, int64_t to, FILE *file)
+{
+    char text[32];
+    status_text_duration((double)(to - from) / CLOCK_SECOND, text, sizeof text);
+    fprintf(file, "%s%s", before, text);
+}
+
+/* ---- the job ------------------------------------------------------------------------------------------- */
+
+static void put_name(const struct survey *survey, FILE *file)
+{
+    size_t digits = strspn(survey->id, "0123456789abcdef");
+    int shown = digits == 32 && !survey->id[digits] ? JOB_SHOWN : (int)strlen(survey->id);
+    fprintf(file, *survey->name ? "job %s (%.*s)" : "job %s%.*s", survey->name, shown, survey->id);
+}
+
+static void put_job(const struct survey *survey, FILE *file)
+{
+    put_name(survey, file);
+    if (survey->count < survey->size)
+        fprintf(file, "  %d of its %d ranks", survey->count, survey->size);
+    else
+        fprintf(file, "  %d rank%s", survey->count, survey->count == 1 ? "" : "s");
+    if (survey->host_count == 1)
+        fprintf(file, " on host %s", survey->hosts->name);
+    else
+        fprintf(file, " on %d hosts", survey->host_count);
+    if (survey->epoch)
+        fprintf(file, "  epoch %d", survey->epoch);
+    if (survey->started)
+        put_duration("  up ", survey->started, survey->taken, file);
+    if (survey->steps)
+        fprintf(file, "  step %u", survey->steps);
+    if (survey->progress && survey_late(survey))
+        put_duration(", none for ", survey->progress, survey->taken, file);
+    fputc('\n', file);
+}
+
+static void put_waiting(const struct survey *survey, FILE *file)
+{
+    const struct page_waiting *first = survey_late(survey);
+    char ranks[RANKS_SHOWN];
+    int count = survey->waitings.count;
+    if (!first)
+        return;
+    fprintf(file, "waiting  %d request%s", count, count == 1 ? "" : "s");
+    if (first->missing)
+        fprintf(file, " for rank%s %s", first->missing == 1 ? "" : "s",
+                (survey_ranks(survey, first->parts, PART_MISSING, ranks, sizeof ranks), ranks));
+    for (int i = 0; i < count && i < TITLES_SHOWN; i++)
+        fprintf(file, "%s%s", i ? ", " : ": ", survey->waitings.list[i].request->title);
+    put_duration(count > TITLES_SHOWN ? ", ... (" : " (", first->since, survey->taken, file);
+    fputs(")\n", file);
+}
+
+/* ---- the ranks ----------------------------------------------------------------------------------------- */
+
+struct row {
+    char state[PAGE_TITLE + 32];
+    const char *host; /* of the first rank */
+    int hosts;        /* that have such ranks */
+    const char *last_host;
+    int count;
+    bool late;
+    double in_horovod;     /* sum of shares */
+    uint64_t memory_bytes; /* the largest */
+};
+
+static void add_to_row(const struct survey *survey, struct row *row, const struct sight *rank)
+{
+    double share = survey_share_in_horovod(survey, rank);
+    const char *host = survey_host_of(rank);
+    if (!row->count++)
+        row->host = host;
+    row->hosts += !row->last_host || strcmp(row->last_host, host) != 0;
+    row->last_host = host;
+    row->in_horovod += share;
+    row->memory_bytes = rank->memory_bytes > row->memory_bytes ? rank->memory_bytes : row->memory_bytes;
+}
+
+/* Equal ranks are one row, and those that find no other row share the last one. Returns the number of rows;
+ * `of` has the row of each rank. */
+static int make_rows(const struct survey *survey, struct row *rows, uint8_t *of)
+{
+    const struct page_waiting *waiting = survey_late(survey);
+    int made = 0;
+    for (int i = 0; i < survey->count; i++) {
+        struct row row = {.late = waiting && waiting->parts[i] == PART_MISSING};
+        int at = 0;
+        verdict_state(&survey->ranks[i], row.state, sizeof row.state);
+        while (at < made && (rows[at].late != row.late || strcmp(rows[at].state, row.state) != 0))
+            at++;
+        if (at == UINT8_MAX)
+            at--;
+        if (at == made)
+            rows[made++] = row;
+        add_to_row(survey, &rows[at], &survey->ranks[i]);
+        of[i] = (uint8_t)at;
+    }
+    return made;
+}
+
+static void put_row(const struct survey *survey, const struct row *row, const uint8_t *of, int at, FILE *file)
+{
+    char ranks[RANKS_SHOWN], hosts[HOSTS_SHOWN] = "";
+    survey_ranks(survey, of, at, ranks, sizeof ranks);
+    if (row->hosts == 1)
+        append_text(hosts, sizeof hosts, "%s", row->host);
+    else
+        append_text(hosts, sizeof hosts, "%d hosts", row->hosts);
+    fprintf(file, "%-12s %-12s %-44s %8.0f %% %7.2f GB%s\n", ranks, hosts, row->state,
+            100 * row->in_horovod / row->count, (double)row->memory_bytes / 1e9,
+            row->late ? "   <- late" : "");
+}
+
+/* The rows of few ranks come first. */
+static void put_table(const struct survey *survey, FILE *file)
+{
+    struct row *rows = calloc((size_t)survey->count, sizeof *rows);
+    uint8_t *of = calloc((size_t)survey->count, 1);
+    int made = rows && of ? make_rows(survey, rows, of) : 0;
+    fprintf(file, "%-12s %-12s %-44s %s  %s\n", "rank", "host", "state", "in Horovod", "memory");
+    for (int shown = 0, members = 1; shown < made; members++) {
+        for (int i = 0; i < made; i++) {
+            if (rows[i].count != members)
+                continue;
+            put_row(survey, &rows[i], of, i, file);
+            shown++;
+        }
+    }
+    free(rows);
+    free(of);
+}
+
+void status_text_write(const struct survey *survey, FILE *file)
+{
+    fprintf(file, "%s\n\n", survey->text);
+    put_job(survey, file);
+    put_waiting(survey, file);
+    fputc('\n', file);
+    put_table(survey, file);
+}

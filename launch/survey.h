@@ -1,0 +1,56 @@
+/* survey.h - all ranks of one job at one moment, compared: which requests wait for which ranks, and the
+ * verdict. Made from sights, wherever these were taken, and printed as text, JSON or metrics. Pure: no file,
+ * no clock; any thread. */
+#ifndef HVD_LAUNCH_SURVEY_H
+#define HVD_LAUNCH_SURVEY_H
+
+#include "sight.h"
+
+#define SURVEY_TEXT 1024
+
+/* Also the exit code of --status. */
+enum verdict { VERDICT_HEALTHY = 0, VERDICT_NO_JOB = 1, VERDICT_LATE = 3, VERDICT_BROKEN = 4 };
+
+struct survey_host {
+    char name[128];
+    int ranks;
+    bool answers;  /* its ranks were seen */
+    double silent; /* otherwise: seconds since it was last heard of */
+};
+
+struct survey {
+    char id[320];
+    char name[64];       /* of what runs, "train" for `python train.py`; "": not known */
+    int size, epoch;     /* of the job; fewer ranks may be known */
+    struct sight *ranks; /* [count] in their order */
+    int count;
+    struct survey_host *hosts; /* [host_count] in the order of their first ranks */
+    int host_count;
+    bool whole;       /* a launcher has asked all hosts; otherwise it is what one host shows */
+    int64_t taken;    /* clock_now's */
+    int64_t taken_at; /* the same as ns since 1970 */
+    int64_t started;  /* when the job was started, or its first rank; 0: not known */
+    int64_t progress; /* when an operation last ended on any rank; 0: none has */
+    unsigned steps;   /* how often the most frequent name was submitted */
+    struct page_waitings waitings;
+    enum verdict verdict;
+    char text[SURVEY_TEXT]; /* the verdict in one sentence */
+};
+
+/* Returns the request that has waited longest, or NULL if none waits for longer than a job needs that runs.
+ */
+const struct page_waiting *survey_late(const struct survey *survey);
+
+/* Writes ranks as "0-2, 5": those for which `chosen` is `which`. Returns their number. */
+int survey_ranks(const struct survey *survey, const uint8_t *chosen, int which, char *text, size_t capacity);
+
+/* Returns the share of the time since hvd_init in which a thread of the rank waited in Horovod. */
+double survey_share_in_horovod(const struct survey *survey, const struct sight *rank);
+
+/* Returns the name of the rank's host. */
+static inline const char *survey_host_of(const struct sight *rank)
+{
+    return rank->page.identity.host;
+}
+
+#endif

@@ -1,0 +1,220 @@
+/* test_sight.c - a sight passes through a message unchanged, and bytes that are no sight do no harm. */
+#include "../../launch/sight.h"
+#include "test.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NOW  (1000 * CLOCK_SECOND)
+#define THEN (5000 * CLOCK_SECOND) /* the clock of the host that receives it */
+
+/* A rank with some of everything, and this many requests in flight. */
+static struct sight make(int requests)
+{
+    struct sight sight = {.seen = true,
+                          .process = 77,
+                          .system.state = 'D',
+                          .memory_bytes = UINT64_C(1) << 40,
+                          .seconds = 0.25,
+                          .ended_before = 9};
+    struct page_summary *page = &sight.page;
+    page->identity = (struct page_identity){.job = "a61c",
+                                            .host = "b",
+                                            .version = "1.0.0",
+                                            .rank = 3,
+                                            .size = 8,
+                                            .local_rank = 1,
+                                            .local_size = 4,
+                                            .epoch = 2,
+                                            .process = 7,
+                                            .process_start = 99,
+                                            .opened = NOW - 500,
+                                            .opened_at = 12345};
+    page->state = PAGE_FAILED;
+    strcpy(page->cause, "rank 2 is lost");
+    page->child = 76;
+    page->child_start = 98;
+    page->progress = NOW;
+    page->thread_count = PAGE_CALLERS;
+    page->threads[7] = (struct page_thread){.id = 70, .record = 3, .since = NOW - 7};
+    page->set_count = PAGE_SETS;
+    page->sets[63] = (struct page_membership){.id = 63, .size = 5};
+    page->operations[HVD_ALLREDUCE] = (struct page_counts){6, 4, 1, 2, 1000, 17};
+    page->all = page->operations[HVD_ALLREDUCE];
+    page->steps = 12;
+    page->reporters = calloc(1, sizeof *page->reporters);
+    assert_non_null(page->reporters);
+    page->reporters[page->reporter_count++] = (struct page_reporter){2, 70, 60, 5, true, 0.5};
+    page->negotiations[PAGE_NEGOTIATIONS - 1] = 44;
+    page->negotiation_total = 45;
+    page->requests = calloc((size_t)requests + 1, sizeof *page->requests);
+    assert_non_null(page->requests);
+    for (int i = 0; i < requests; i++) {
+        struct page_request *request = &page->requests[page->request_count++];
+        *request = (struct page_request){.operation = HVD_ALLGATHER,
+                                         .process_set = -1,
+                                         .number = (uint64_t)i + 1,
+                                         .bytes = 4,
+                                         .submitted = NOW - 9,
+                                         .decided = i % 2 ? NOW - 3 : 0,
+                                         .held = i % 3 == 0,
+                                         .nameless = i % 5 == 0};
+        memset(request->title, 'x', sizeof request->title - 1);
+    }
+    page->last = (struct page_request){.title = "barrier.b", .number = 5, .batch = 8, .ended = NOW - 2};
+    return sight;
+}
+
+static struct wire_writer message_of(const struct sight *sight)
+{
+    struct wire_writer message = {0};
+    sight_put(sight, NOW, &message);
+    assert_false(message.failed);
+    return message;
+}
+
+/* Moves a time from the clock of the sender to that of the receiver. */
+static int64_t moved(int64_t time)
+{
+    return time ? time - NOW + THEN : 0;
+}
+
+static void check_request(const struct page_request *got, const struct page_request *sent)
+{
+    struct page_request expected = *sent;
+    expected.submitted = moved(sent->submitted);
+    expected.decided = moved(sent->decided);
+    expected.ended = moved(sent->ended);
+    assert_memory_equal(got, &expected, sizeof expected);
+}
+
+TEST(test_a_sight_passes_through_a_message)
+{
+    struct sight sent = make(7), got;
+    struct wire_writer message = message_of(&sent);
+    struct wire_reader body = wire_reader_of(message.bytes, message.length);
+    assert_true(sight_get(&got, THEN, &body));
+    assert_true(wire_done(&body));
+    assert_int_equal(got.page.request_count, 7);
+    for (int i = 0; i < 7; i++)
+        check_request(&got.page.requests[i], &sent.page.requests[i]);
+    check_request(&got.page.last, &sent.page.last);
+    assert_int_equal(got.page.identity.opened, THEN - 500);
+    assert_int_equal(got.page.progress, THEN);
+    assert_int_equal(got.page.threads[7].since, THEN - 7);
+    assert_memory_equal(got.page.reporters, sent.page.reporters, sizeof *sent.page.reporters);
+    /* The rest has no times. */
+    free(got.page.requests);
+    free(got.page.reporters);
+    got.page.reporters = sent.page.reporters;
+    got.page.requests = sent.page.requests;
+    got.page.last = sent.page.last;
+    got.page.identity.opened = sent.page.identity.opened;
+    got.page.progress = sent.page.progress;
+    got.page.threads[7].since = sent.page.threads[7].since;
+    assert_memory_equal(&got.page, &sent.page, sizeof got.page);
+    assert_int_equal(got.process, 77);
+    assert_int_equal(got.system.state, 'D');
+    assert_int_equal(got.memory_bytes, sent.memory_bytes);
+    assert_true(got.seen && got.seconds == 0.25 && got.ended_before == 9);
+    wire_reset(&message);
+    sight_free(&sent);
+}
+
+TEST(test_too_many_requests_are_cut)
+{
+    struct sight sent = make(SIGHT_REQUESTS + 1), got;
+    struct wire_writer message = message_of(&sent);
+    struct wire_reader body = wire_reader_of(message.bytes, message.length);
+    assert_true(message.length < 64 << 10);
+    assert_true(sight_get(&got, THEN, &body));
+    assert_int_equal(got.page.request_count, SIGHT_REQUESTS);
+    assert_int_equal(got.page.requests[0].number, 1); /* the oldest ones are there */
+    assert_int_equal(got.page.dropped, 1);            /* so no missing name proves anything */
+    wire_reset(&message);
+    sight_free(&sent);
+    sight_free(&got);
+}
+
+TEST(test_every_cut_message_is_refused)
+{
+    struct sight sent = make(2), got;
+    struct wire_writer message = message_of(&sent);
+    for (size_t length = 0; length < message.length; length++) {
+        struct wire_reader body = wire_reader_of(message.bytes, length);
+        assert_false(sight_get(&got, THEN, &body));
+        sight_free(&got);
+    }
+    wire_reset(&message);
+    sight_free(&sent);
+}
+
+TEST(test_what_makes_no_sense)
+{
+    struct sight sent = make(0), got;
+    sent.page.identity.opened = NOW - 2 * THEN; /* before the clock of the receiver started */
+    sent.page.progress = NOW + 5;               /* in the future */
+    sent.page.reporters->share = NAN;
+    sent.page.reporters->total = -1;
+    sent.seconds = -1;
+    strcpy(sent.page.cause, "\033[2Jred");
+    struct wire_writer message = message_of(&sent);
+    struct wire_reader body = wire_reader_of(message.bytes, message.length);
+    assert_true(sight_get(&got, THEN, &body));
+    assert_int_equal(got.page.identity.opened, 1);
+    assert_int_equal(got.page.progress, THEN);
+    assert_true(got.seconds == 0 && got.page.reporters->share == 0 && got.page.reporters->total == 0);
+    assert_string_equal(got.page.cause, "?[2Jred");
+    wire_reset(&message);
+    sight_free(&sent);
+    sight_free(&got);
+}
+
+TEST(test_states)
+{
+    struct sight sight = {0};
+    assert_int_equal(sight_state(&sight), SIGHT_UNSEEN);
+    sight.seen = true;
+    assert_int_equal(sight_state(&sight), SIGHT_STARTED);
+    sight.page.state = PAGE_OPEN;
+    assert_int_equal(sight_state(&sight), SIGHT_ENDED);
+    sight.process = 1;
+    assert_int_equal(sight_state(&sight), SIGHT_PROGRAM);
+    sight.page.thread_count = 1;
+    assert_int_equal(sight_state(&sight), SIGHT_WAITS);
+    sight.system.state = 'T';
+    assert_int_equal(sight_state(&sight), SIGHT_STOPPED);
+    sight.process = 0;
+    sight.page.state = PAGE_LEFT;
+    assert_int_equal(sight_state(&sight), SIGHT_LEFT);
+    sight.page.state = PAGE_FAILED;
+    assert_int_equal(sight_state(&sight), SIGHT_FAILED);
+}
+
+TEST(test_the_page_of_a_process)
+{
+    struct page_identity identity = {.job = "test_sight", .rank = 4, .size = 5};
+    int fd = page_create(&identity), count;
+    struct host_pages *pages = host_pages_create();
+    assert_true(fd >= 0 && pages);
+    page_set_child(fd, getpid());
+    assert_true(host_pages_add(pages, fd));
+    assert_true(host_pages_add(pages, fd)); /* it is there once */
+    host_pages_glance(pages);
+    host_pages_read(pages);
+    struct sight *sights = host_pages_take(pages, &count);
+    assert_int_equal(count, 1);
+    assert_string_equal(sights->page.identity.job, "test_sight");
+    assert_int_equal(sights->process, getpid());
+    assert_true(sights->memory_bytes > 0);
+    assert_null(host_pages_of_others(pages));
+    sight_free(sights);
+    free(sights);
+    host_pages_free(pages);
+    close(fd);
+}

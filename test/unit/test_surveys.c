@@ -1,0 +1,243 @@
+/* test_surveys.c - sights of several jobs, epochs and processes become one survey for each job, and what is
+ * printed of it. */
+#include "../../launch/status_json.h"
+#include "../../launch/status_text.h"
+#include "../../launch/surveys.h"
+#include "test.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NOW  (1000 * CLOCK_SECOND)
+#define MOST 512
+
+struct scene {
+    struct sight *sights;
+    int count;
+};
+
+static struct scene start(void)
+{
+    struct scene scene = {.sights = calloc(MOST, sizeof *scene.sights)};
+    assert_non_null(scene.sights);
+    return scene;
+}
+
+static struct sight *add(struct scene *scene, const char *job, const char *host, int rank, int epoch)
+{
+    struct sight *sight = &scene->sights[scene->count++];
+    *sight = (struct sight){.seen = true, .process = 1000 + rank, .system.state = 'S'};
+    strcpy(sight->page.identity.job, job);
+    strcpy(sight->page.identity.host, host);
+    sight->page.identity.rank = rank;
+    sight->page.identity.size = 4;
+    sight->page.identity.epoch = epoch;
+    sight->page.identity.opened = NOW - 100 * CLOCK_SECOND;
+    sight->page.state = PAGE_OPEN;
+    sight->page.set_count = 1;
+    sight->page.sets[0].size = 4;
+    return sight;
+}
+
+static void wait_in(struct sight *sight, const char *title, int64_t since)
+{
+    struct page_summary *page = &sight->page;
+    page->requests = calloc(1, sizeof *page->requests);
+    assert_non_null(page->requests);
+    strcpy(page->requests->title, title);
+    page->requests->number = 1;
+    page->requests->submitted = since;
+    page->request_count = page->thread_count = 1;
+    page->threads[0] = (struct page_thread){.id = 1, .record = 1, .since = since};
+}
+
+static struct surveys surveys_of(struct scene *scene, struct survey_origin origin)
+{
+    struct surveys surveys;
+    origin.taken = NOW;
+    ASSERT_OK(surveys_make(scene->sights, scene->count, &origin, &surveys, &check_status));
+    return surveys;
+}
+
+TEST(test_one_survey_for_each_job)
+{
+    struct scene scene = start();
+    add(&scene, "two", "a", 1, 0);
+    add(&scene, "one", "b", 1, 3);
+    add(&scene, "one", "a", 0, 3);
+    add(&scene, "one", "a", 0, 2);                                                  /* an earlier epoch */
+    add(&scene, "one", "a", 0, 3)->page.identity.opened = NOW - 200 * CLOCK_SECOND; /* an earlier process */
+    scene.sights[2].page.steps = 5;
+    scene.sights[1].page.progress = NOW - 7;
+    struct surveys surveys = surveys_of(&scene, (struct survey_origin){0});
+    assert_int_equal(surveys.count, 2);
+    const struct survey *one = &surveys.list[0];
+    assert_string_equal(one->id, "one");
+    assert_int_equal(one->count, 2);
+    assert_int_equal(one->size, 4);
+    assert_int_equal(one->epoch, 3);
+    assert_int_equal(one->ranks[1].page.identity.rank, 1);
+    assert_int_equal(one->host_count, 2);
+    assert_string_equal(one->hosts[0].name, "a");
+    assert_int_equal(one->hosts[0].ranks, 1);
+    assert_int_equal(one->started, NOW - 100 * CLOCK_SECOND);
+    assert_int_equal(one->steps, 5);
+    assert_int_equal(one->progress, NOW - 7);
+    assert_false(one->whole);
+    assert_string_equal(surveys.list[1].id, "two");
+    surveys_free(&surveys);
+}
+
+TEST(test_what_a_launcher_adds)
+{
+    struct scene scene = start();
+    const struct survey_host hosts[] = {{.name = "b", .silent = 12}, {.name = "c", .answers = true}};
+    struct survey_origin origin = {
+        .id = "one", .name = "train", .started = NOW - 5, .hosts = hosts, .host_count = 2};
+    add(&scene, "one", "a", 0, 0);
+    *add(&scene, "one", "b", 1, 0) =
+        (struct sight){.page.identity = {.job = "one", .host = "b", .rank = 1}}; /* not seen */
+    struct surveys surveys = surveys_of(&scene, origin);
+    assert_int_equal(surveys.count, 1);
+    assert_true(surveys.list->whole);
+    assert_string_equal(surveys.list->name, "train");
+    assert_int_equal(surveys.list->started, NOW - 5);
+    assert_true(surveys.list->hosts[0].answers);
+    assert_false(surveys.list->hosts[1].answers);
+    assert_true(surveys.list->hosts[1].silent == 12);
+    assert_int_equal(surveys.list->verdict, VERDICT_BROKEN);
+    surveys_free(&surveys);
+}
+
+TEST(test_no_job)
+{
+    struct scene scene = {0};
+    struct surveys surveys = surveys_of(&scene, (struct survey_origin){0});
+    assert_int_equal(surveys.count, 0);
+    surveys_free(&surveys);
+}
+
+TEST(test_lists_of_ranks)
+{
+    struct scene scene = start();
+    char text[33];
+    uint8_t chosen[40] = {1, 1, 0, 1};
+    for (int i = 0; i < 40; i++) {
+        add(&scene, "one", "a", i, 0);
+        chosen[i] = i < 4 ? chosen[i] : (uint8_t)(i % 2);
+    }
+    struct surveys surveys = surveys_of(&scene, (struct survey_origin){0});
+    assert_int_equal(survey_ranks(surveys.list, chosen, 1, text, sizeof text), 21);
+    assert_string_equal(text, "0, 1, ..."); /* too long a list is cut, but counted */
+    memset(chosen + 4, 0, sizeof chosen - 4);
+    assert_int_equal(survey_ranks(surveys.list, chosen, 1, text, sizeof text), 3);
+    memset(chosen, 1, sizeof chosen);
+    assert_int_equal(survey_ranks(surveys.list, chosen, 1, text, sizeof text), 40);
+    assert_string_equal(text, "0-39");
+    surveys_free(&surveys);
+}
+
+/* What is printed of four ranks, of which rank 1 is late. */
+static char *printed(void (*write)(const struct survey *survey, FILE *file), int64_t waited)
+{
+    struct scene scene = start();
+    char *text;
+    size_t length;
+    FILE *file = open_memstream(&text, &length);
+    assert_non_null(file);
+    for (int i = 0; i < 4; i++) {
+        struct sight *sight = add(&scene, "0123456789abcdef0123456789abcdef", i < 2 ? "a" : "b", i, 0);
+        sight->memory_bytes = 510000000;
+        sight->page.steps = 1203;
+        sight->page.progress = NOW - waited;
+        if (i != 1)
+            wait_in(sight, "allreduce.grad", NOW - waited);
+    }
+    struct survey_origin origin = {.id = "0123456789abcdef0123456789abcdef",
+                                   .name = "train",
+                                   .started = NOW - 960 * CLOCK_SECOND,
+                                   .taken_at = CLOCK_SECOND};
+    struct surveys surveys = surveys_of(&scene, origin);
+    write(surveys.list, file);
+    fclose(file);
+    surveys_free(&surveys);
+    return text;
+}
+
+TEST(test_text)
+{
+    char *text = printed(status_text_write, 14 * CLOCK_SECOND);
+    assert_string_equal(
+        text,
+        "ranks 0, 2, 3 wait for rank 1 in allreduce.grad, for 14 s; rank 1 sleeps in its own program\n"
+        "\n"
+        "job train (01234567)  4 ranks on 2 hosts  up 16 min  step 1203, none for 14 s\n"
+        "waiting  1 request for rank 1: allreduce.grad (14 s)\n"
+        "\n"
+        "rank         host         state                                        in Horovod  memory\n"
+        "1            a            sleeps in its own program                           0 %    0.51 GB   <- "
+        "late\n"
+        "0, 2, 3      2 hosts      waits in allreduce.grad                            14 %    0.51 GB\n");
+    free(text);
+}
+
+TEST(test_nobody_is_late_for_a_moment)
+{
+    char *text = printed(status_text_write, CLOCK_SECOND / 100);
+    assert_null(strstr(text, "late"));
+    assert_null(strstr(text, "waiting"));
+    assert_non_null(strstr(text, "step 1203\n"));
+    free(text);
+}
+
+TEST(test_json)
+{
+    char *text = printed(status_json_write, 14 * CLOCK_SECOND);
+    assert_non_null(strstr(text, "{\"version\": 1, \"time\": \"1970-01-01T00:00:01Z\", \"job\": {\"id\": "
+                                 "\"0123456789abcdef0123456789abcdef\", \"name\": \"train\", \"size\": 4, "));
+    assert_non_null(strstr(text, "\"verdict\": {\"exit\": 3, \"kind\": \"late\", \"text\": \"ranks 0, 2"));
+    assert_non_null(strstr(text, "\"waits\": [0, 2, 3], \"missing\": [1], \"hidden\": 0}]"));
+    assert_non_null(strstr(text, "{\"rank\": 1, \"host\": \"a\", \"local_rank\": 0, \"pid\": 1001, "
+                                 "\"state\": \"program\", \"text\": \"sleeps in its own program\", "
+                                 "\"seconds\": null, "));
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+    free(text);
+}
+
+TEST(test_durations)
+{
+    const struct {
+        double seconds;
+        const char *text;
+    } rows[] = {{0.04, "0.0 s"}, {9.94, "9.9 s"}, {14, "14 s"},        {119, "119 s"},
+                {960, "16 min"}, {9000, "2.5 h"}, {216000, "2.5 days"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[32];
+        status_text_duration(rows[i].seconds, text, sizeof text);
+        assert_string_equal(text, rows[i].text);
+    }
+}
+
+TEST(test_many_different_ranks)
+{
+    struct scene scene = start();
+    char title[32], *text;
+    size_t length, lines = 0;
+    for (int i = 0; i < MOST; i++) {
+        snprintf(title, sizeof title, "allreduce.%d", i);
+        wait_in(add(&scene, "one", "a", i, 0), title, NOW);
+    }
+    struct surveys surveys = surveys_of(&scene, (struct survey_origin){0});
+    FILE *file = open_memstream(&text, &length);
+    assert_non_null(file);
+    status_text_write(surveys.list, file);
+    fclose(file);
+    for (const char *at = text; (at = strchr(at, '\n')); at++)
+        lines++;
+    assert_true(lines < 270); /* those without a row of their own share one */
+    free(text);
+    surveys_free(&surveys);
+}
