@@ -40,8 +40,9 @@ struct agent {
     struct sink input; /* of rank 0 */
     size_t input_taken;
     bool input_ended;
-    int expected;     /* processes that the launcher has announced */
-    hvd_status fault; /* why no process is started any longer */
+    int expected;                             /* processes that the launcher has announced */
+    struct history_window at_end, at_failure; /* the records that the launcher wants then */
+    hvd_status fault;                         /* why no process is started any longer */
     bool lost;
     uv_timer_t answer; /* ends the time for the launcher's answer */
     int64_t signalled; /* when the launcher was sent a signal, clock_now's */
@@ -149,6 +150,8 @@ static void on_job(struct agent *agent, struct wire_reader *body)
     memcpy(table->rendezvous_address, terms.rendezvous, sizeof table->rendezvous_address);
     memcpy(agent->host.name, terms.host, sizeof agent->host.name);
     agent->options.verbose = terms.verbose;
+    agent->at_end = terms.at_end;
+    agent->at_failure = terms.at_failure;
     agent->expected += terms.count;
     agent->fault.code = rlimits_check(table, agent->expected, true, &agent->fault);
 }
@@ -233,6 +236,14 @@ static void on_signal(const struct agent *agent, struct wire_reader *body)
         process_signal(process, signal);
 }
 
+static void on_heartbeat(struct agent *agent, struct wire_reader *body)
+{
+    size_t begin = frame_begin(&agent->frames, FRAME_HEARTBEAT);
+    wire_put_u64(&agent->frames.stream.out, wire_get_u64(body));
+    wire_put_u64(&agent->frames.stream.out, (uint64_t)clock_now());
+    frame_end(&agent->frames, begin);
+}
+
 static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
 {
     struct agent *agent = frames->owner;
@@ -265,7 +276,7 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
         on_signal(agent, body);
         break;
     case FRAME_HEARTBEAT:
-        frame_send(&agent->frames, FRAME_HEARTBEAT);
+        on_heartbeat(agent, body);
         break;
     default:
         agent->lost = true;
@@ -343,6 +354,28 @@ static void report_progress(struct agent *agent)
         sink_close(&agent->input);
 }
 
+/* Sends what the ranks of this host have recorded; those that were killed have as well. */
+static void send_records(struct agent *agent, const struct history_window *window)
+{
+    struct wire_writer *out = &agent->frames.stream.out;
+    struct page_copies *copies = window->most ? page_copies_create() : NULL;
+    for (int i = 0; copies && i < agent->table.count; i++) {
+        const struct process *process = agent->table.list[i];
+        struct history history = {0};
+        hvd_status status; /* a page without records is left out */
+        if (process->page >= 0)
+            history_read(process->page, copies, window, clock_now(), &history, &status);
+        for (int first = 0; first < history.count;) {
+            size_t begin = frame_begin(&agent->frames, FRAME_RECORDS);
+            wire_put_u32(out, (uint32_t)process->slot);
+            first = history_put(&history, first, FRAME_RECORDS_LIMIT, out);
+            frame_end(&agent->frames, begin);
+        }
+        history_free(&history);
+    }
+    page_copies_free(copies);
+}
+
 static void send_ready(struct agent *agent)
 {
     char identity[TOPOLOGY_HOST_LIMIT], from[SOCKET_TEXT] = "", to[SOCKET_TEXT] = "";
@@ -387,12 +420,15 @@ static void agent_loop(struct agent *agent)
     }
     if (agent->lost)
         guard_kill_descendants(table->guard);
-    bool failed = false;
+    bool failed = false, ended_badly = false; /* the latter also by the launcher's signal */
     for (int i = 0; i < table->count; i++) {
         process_close_outputs(table->list[i]);
         failed = failed || table->list[i]->failed;
+        ended_badly = ended_badly || table->list[i]->exit_code;
     }
     faults_read(table, failed ? FAULTS_LAST_SECONDS : 0);
+    if (!agent->lost)
+        send_records(agent, ended_badly ? &agent->at_failure : &agent->at_end);
     report_progress(agent);
     while (!agent->lost && !frames_idle(&agent->frames))
         uv_run(&table->loop, UV_RUN_ONCE);

@@ -8,6 +8,7 @@
 #include "rlimits.h"
 #include "say.h"
 #include "starter.h"
+#include "traces.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
@@ -26,6 +27,7 @@
 #define HEARTBEAT_SHARE   0.1 /* of the time after which silence counts */
 #define HEARTBEAT_PAUSE   0.02
 #define DRAIN_SILENCE     10.0 /* of a connection that only passes on output */
+#define LOOKS             8    /* at the clock of a host, one after the other */
 
 /* Valid once entries of one host are merged. */
 static struct remote *remote_of(const struct process *process)
@@ -109,11 +111,28 @@ static void on_assigned(struct remote *remote, enum frame_kind kind, struct wire
     }
 }
 
+static void send_heartbeat(struct remote *remote)
+{
+    size_t begin = frame_begin(&remote->frames, FRAME_HEARTBEAT);
+    wire_put_u64(&remote->frames.stream.out, (uint64_t)clock_now());
+    frame_end(&remote->frames, begin);
+}
+
+/* Clocks drift, so that a trace needs looks at the start and at the end. */
+static void look_at_clock(struct remote *remote)
+{
+    remote->looks_left = LOOKS - 1;
+    send_heartbeat(remote);
+}
+
 /* Sends what all processes of the host have in common, and their number. */
 static void send_job(struct remote *remote)
 {
     const struct table *table = remote->table;
-    struct job_terms terms = {.verbose = table->options->verbose, .count = remote->host->ranks};
+    struct job_terms terms = {.verbose = table->options->verbose,
+                              .count = remote->host->ranks,
+                              .at_end = traces_window(table, false),
+                              .at_failure = traces_window(table, true)};
     memcpy(terms.id, table->id, sizeof terms.id);
     memcpy(terms.secret, table->secret, sizeof terms.secret);
     memcpy(terms.rendezvous, table->rendezvous_address, sizeof terms.rendezvous);
@@ -122,6 +141,7 @@ static void send_job(struct remote *remote)
     job_terms_put(&terms, &remote->frames.stream.out);
     frame_end(&remote->frames, begin);
     remote->state = REMOTE_STARTED;
+    look_at_clock(remote);
 }
 
 static hvd_code agents_start(struct process *process, hvd_status *status)
@@ -204,11 +224,30 @@ static void on_process(struct process *process, enum frame_kind kind, struct wir
         if (!process->running)
             break;
         process_ended(process, event.exit_code, event.signal);
+        if (!remote_of(process)->looks_left)
+            look_at_clock(remote_of(process));
         process->table->happened(process->table, &event);
+        break;
+    case FRAME_RECORDS:
+        if (!history_get(&process->history, body))
+            history_free(&process->history);
         break;
     default: /* FRAME_GONE */
         process->running = false;
         process->gone = true;
+    }
+}
+
+/* The next look follows at once, or with the next heartbeat. */
+static void on_heartbeat(struct remote *remote, struct wire_reader *body)
+{
+    int64_t sent = (int64_t)wire_get_u64(body), theirs = (int64_t)wire_get_u64(body);
+    if (!wire_done(body))
+        return;
+    clock_look_add(&remote->look, sent, theirs, clock_now());
+    if (remote->looks_left > 0) {
+        remote->looks_left--;
+        send_heartbeat(remote);
     }
 }
 
@@ -220,7 +259,7 @@ static void on_signalled(struct remote *remote, struct wire_reader *body)
         return;
     snprintf(where, sizeof where, "host %s: its agent ",
              remote->host ? remote->host->name : remote->identity);
-    frame_send(&remote->frames, FRAME_HEARTBEAT); /* the agent waits for an answer */
+    send_heartbeat(remote); /* the agent waits for an answer */
     remote->table->happened(remote->table,
                             &(struct event){.kind = EVENT_SIGNALLED, .signal = signal, .text = where});
 }
@@ -251,6 +290,7 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
     case FRAME_OUTPUT:
     case FRAME_ENDED:
     case FRAME_GONE:
+    case FRAME_RECORDS:
         slot = wire_get_u32(body);
         if (!body->failed && slot < (uint32_t)table->count && remote_of(table->list[slot]) == remote)
             on_process(table->list[slot], kind, body);
@@ -265,7 +305,10 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
     case FRAME_TAKEN:
         table->agents->input_credit += wire_get_u32(body);
         break;
-    default: /* FRAME_HEARTBEAT: nothing to do, its receipt is recorded */
+    case FRAME_HEARTBEAT:
+        on_heartbeat(remote, body);
+        break;
+    default:
         break;
     }
 }
@@ -364,7 +407,7 @@ static void send_heartbeats(struct table *table)
         return;
     for (int i = 0; i < agents->count; i++) {
         if (agents->list[i].state > REMOTE_CALLED)
-            frame_send(&agents->list[i].frames, FRAME_HEARTBEAT);
+            send_heartbeat(&agents->list[i]);
     }
     /* Every answer wakes this loop, which would never sleep without a pause in between. */
     agents->next_heartbeat =
@@ -486,11 +529,19 @@ static bool agents_gone(const struct process *process, bool given_up)
     return given_up;
 }
 
+static int agents_clock(const struct process *process, int64_t *ahead)
+{
+    const struct remote *remote = remote_of(process);
+    *ahead = remote->look.ahead;
+    return (int)(remote - process->table->agents->list);
+}
+
 const struct starter_ops agents_starter = {.open = agents_open,
                                            .assign = agents_assign,
                                            .start = agents_start,
                                            .signal = agents_signal,
                                            .gone = agents_gone,
+                                           .clock = agents_clock,
                                            .child_ended = agents_child_ended,
                                            .turn = agents_turn,
                                            .connected = agents_connected,

@@ -298,6 +298,21 @@ bool epoch_get(struct epoch *epoch, struct wire_reader *body)
     return wire_done(body);
 }
 
+static void put_window(const struct history_window *window, struct wire_writer *body)
+{
+    wire_put_u64(body, (uint64_t)window->span);
+    wire_put_u32(body, (uint32_t)window->steps);
+    wire_put_u32(body, (uint32_t)window->most);
+}
+
+static bool get_window(struct history_window *window, struct wire_reader *body)
+{
+    window->span = (int64_t)wire_get_u64(body);
+    window->steps = (int)wire_get_u32(body);
+    window->most = (int)wire_get_u32(body);
+    return window->span >= 0 && window->steps >= 0 && window->most >= 0 && window->most <= PAGE_RECORDS;
+}
+
 void job_terms_put(const struct job_terms *terms, struct wire_writer *body)
 {
     wire_put_string(body, terms->id);
@@ -306,6 +321,8 @@ void job_terms_put(const struct job_terms *terms, struct wire_writer *body)
     wire_put_string(body, terms->host);
     wire_put_u8(body, terms->verbose);
     wire_put_u32(body, (uint32_t)terms->count);
+    put_window(&terms->at_end, body);
+    put_window(&terms->at_failure, body);
 }
 
 bool job_terms_get(struct job_terms *terms, struct wire_reader *body)
@@ -317,7 +334,9 @@ bool job_terms_get(struct job_terms *terms, struct wire_reader *body)
         return false;
     terms->verbose = wire_get_u8(body);
     terms->count = (int)wire_get_u32(body);
-    return wire_done(body) && terms->count > 0;
+    bool valid = get_window(&terms->at_end, body);
+    valid = get_window(&terms->at_failure, body) && valid;
+    return valid && wire_done(body) && terms->count > 0;
 }
 
 void start_put(const struct start *start, struct wire_writer *body)

@@ -8,6 +8,7 @@
 
 #include "net/addresses.h"
 #include "net/socket.h"
+#include "watch/history.h"
 
 #include <stdbool.h>
 #include <uv.h>
@@ -36,15 +37,17 @@ enum frame_kind {
     FRAME_TAKEN = 15,     /* bytes of FRAME_INPUT that rank 0 has taken */
     FRAME_SIGNALLED = 16, /* signal that the agent got, and that is to end the job; answered by a heartbeat */
     FRAME_FAULT = 24,     /* a record that a rank of the job has published (base/fault.h) */
+    FRAME_RECORDS = 30,   /* slot; a part of what its rank has recorded (watch/history.h) */
     /* both ways */
-    FRAME_HEARTBEAT = 17
+    FRAME_HEARTBEAT = 17 /* when it left the launcher; in the answer also the time of the agent */
 };
 
 #define FRAME_PREAMBLE                                                                                       \
     "\nhorovodrun agent\n" /* an agent sends it first; a shell may have written before it */
-#define FRAME_LIMIT        ((uint32_t)64 << 20)  /* bytes of a frame for an agent */
-#define FRAME_LIMIT_ANSWER ((uint32_t)256 << 10) /* of one that an agent sends */
-#define FRAME_WINDOW       65536                 /* bytes under way of one stream */
+#define FRAME_LIMIT         ((uint32_t)64 << 20)  /* bytes of a frame for an agent */
+#define FRAME_LIMIT_ANSWER  ((uint32_t)256 << 10) /* of one that an agent sends */
+#define FRAME_WINDOW        65536                 /* bytes under way of one stream */
+#define FRAME_RECORDS_LIMIT 65000                 /* bytes of records in a frame */
 
 /* Multiples of the limit of silence between ranks, which name the silent host soon after that limit. ssh's
  * connection passes nothing for up to twice as long as an outage, since TCP doubles the time between its
@@ -116,6 +119,7 @@ struct job_terms {
     char host[sizeof((struct host *)0)->name];
     bool verbose;
     int count; /* number of processes that the agent starts, at least 1; it ends once all have ended */
+    struct history_window at_end, at_failure; /* the records that the agent then sends; most 0: none */
 };
 
 /* FRAME_START: one process. */

@@ -6,6 +6,7 @@
 #include "processes.h"
 #include "say.h"
 #include "starter.h"
+#include "traces.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -283,6 +284,10 @@ static void run_loop(struct job *job)
     if (job->failed) {
         faults_read(table, FAULTS_LAST_SECONDS);
         find_first_failure(job);
+    }
+    if (job->begun && !job->abandoned)
+        traces_write(table, job->failed || job->cause);
+    if (job->failed) {
         say_first_failure(job->failed, job->cause, verdict);
     }
     faults_write_outcome(table, &(struct outcome){.exit_code = job->exit_code,
@@ -297,6 +302,7 @@ static hvd_code start(struct table *table, hvd_status *status)
 {
     const char *folder = table->options->task;
     char path[PATH_MAX];
+    TRY(traces_prepare(table->settings, status));
     TRY(crypto_random_hex(table->id, JOB_ID_DIGITS, status));
     TRY(crypto_random_hex(table->secret, JOB_SECRET_DIGITS, status));
     TRY(table_open(table, status));

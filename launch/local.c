@@ -10,12 +10,15 @@
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/status.h"
+#include "net/socket.h"
 #include "watch/page.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
+
+#define OLD_PAGES 16 /* of processes that have ended, when another one is started */
 
 static hvd_code local_open(struct table *table, hvd_status *status)
 {
@@ -88,6 +91,27 @@ static pid_t spawn(const struct process *process, char **environment, const int 
     return child_start(&child, table->guard);
 }
 
+/* Closes the pages of processes that ended first, except the newest few: a job whose processes are replaced
+ * again and again must not fill the memory. */
+static void close_old_pages(const struct table *table)
+{
+    for (;;) {
+        struct process *oldest = NULL;
+        int count = 0;
+        for (int i = 0; i < table->count; i++) {
+            struct process *process = table->list[i];
+            if (process->page < 0 || !process->gone)
+                continue;
+            count++;
+            if (!oldest || process->ended < oldest->ended)
+                oldest = process;
+        }
+        if (count <= OLD_PAGES)
+            return;
+        socket_close(&oldest->page);
+    }
+}
+
 /* What the rank writes into its page can be read while this process runs, however the rank ends. */
 static void make_page(struct process *process)
 {
@@ -100,6 +124,7 @@ static void make_page(struct process *process)
     append_text(identity.job, sizeof identity.job, "%s", table->id);
     gethostname(identity.host, sizeof identity.host - 1);
     append_text(identity.version, sizeof identity.version, "%s", hvd_version());
+    close_old_pages(table);
     /* Without one the rank makes a page of its own. */
     if (rlimits_allow_page(table, process->place.local_size))
         process->page = page_create(&identity);

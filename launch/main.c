@@ -10,6 +10,7 @@
 #include "mpirun.h"
 #include "options.h"
 #include "status.h"
+#include "traces.h"
 
 #include "base/misspelt.h"
 #include "base/status.h"
@@ -35,6 +36,7 @@ static hvd_code read_settings(struct options *options, struct settings *settings
             TRY(settings_set(settings, &setting_table[i], options->values[i], setting_table[i].environment,
                              status));
     }
+    TRY(traces_check(settings, status));
     TRY(ports_parse(settings->ports, &first, &last, status));
     TRY(addresses_check(settings->network_interface, status));
     return log_configure(settings, status);

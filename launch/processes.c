@@ -338,6 +338,7 @@ void table_close(struct table *table)
         for (int j = 0; j < OUTPUTS; j++)
             output_free(&table->list[i]->outputs[j]);
         socket_close(&table->list[i]->page);
+        history_free(&table->list[i]->history);
         free(table->list[i]->fault);
         free(table->list[i]);
     }

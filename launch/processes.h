@@ -39,13 +39,14 @@ struct process {
     enum step step;
     int64_t deadline; /* of the step, clock_now's */
     int64_t started, ended;
-    int exit_code;    /* as in a shell: 128 + signal */
-    int signal;       /* that ended it, or 0 */
-    bool signalled;   /* by the launcher */
-    bool failed;      /* and not by the launcher's signal */
-    hvd_fault *fault; /* what its rank has published about why it fails; NULL: nothing */
-    int fault_number; /* of its first record, among all of the job */
-    int page;         /* a descriptor of its page (watch/page.h); -1: it has none */
+    int exit_code;          /* as in a shell: 128 + signal */
+    int signal;             /* that ended it, or 0 */
+    bool signalled;         /* by the launcher */
+    bool failed;            /* and not by the launcher's signal */
+    hvd_fault *fault;       /* what its rank has published about why it fails; NULL: nothing */
+    int fault_number;       /* of its first record, among all of the job */
+    int page;               /* a descriptor of its page (watch/page.h); -1: it has none */
+    struct history history; /* what its agent has sent of its page */
     struct output outputs[OUTPUTS];
 };
 

@@ -3,6 +3,7 @@
 #ifndef HVD_LAUNCH_REMOTE_H
 #define HVD_LAUNCH_REMOTE_H
 
+#include "clocks.h"
 #include "frames.h"
 #include "processes.h"
 
@@ -22,6 +23,8 @@ struct remote {
     bool running;          /* that process */
     int exit_code, signal; /* of that process */
     struct frames frames;
+    struct clock_look look;  /* at the clock of the host */
+    int looks_left;          /* that follow the next one at once */
     off_t function_sent;     /* bytes of --task's function */
     struct output errors;    /* stderr of the process, and of the agent */
     struct wire_writer said; /* text of `errors` that has not been passed on */

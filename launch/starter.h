@@ -20,6 +20,9 @@ struct starter_ops {
     void (*signal)(const struct process *process, int signal);
     /* Returns true if the whole process group has ended, or `given_up`; its number is forgotten then. */
     bool (*gone)(const struct process *process, bool given_up);
+    /* Returns the number of the host, and by how much its clock is ahead of this one's; NULL: all are here.
+     */
+    int (*clock)(const struct process *process, int64_t *ahead);
     /* A child of this process has ended. Not every child has a row. */
     void (*child_ended)(struct table *table, pid_t pid, int exit_code, int signal);
     void (*turn)(struct table *table);            /* after each turn of the loop */

@@ -18,8 +18,14 @@ hvd_code observe_open(struct hvd_context *context, hvd_status *status)
     if (context->placement.rank != 0 || !*settings->timeline)
         return HVD_OK;
     TRY(timeline_create(context->placement.rank, &context->timeline, status));
-    if (strcmp(settings->timeline, "DYNAMIC") == 0)
-        return HVD_OK; /* hvd_timeline_start starts it */
+    bool all = strcmp(settings->timeline_ranks, "all") == 0;
+    if (all && !*settings->page)
+        log_warning(context->placement.rank,
+                    "HOROVOD_TIMELINE_RANKS=all needs horovodrun, and room for its files "
+                    "(`ulimit -n`): %s gets the timeline of rank 0 only",
+                    settings->timeline);
+    else if (all || strcmp(settings->timeline, "DYNAMIC") == 0)
+        return HVD_OK; /* hvd_timeline_start starts it; the file of all ranks is horovodrun's */
     return timeline_start(context->timeline, settings->timeline, settings->timeline_mark_cycles, status);
 }
 

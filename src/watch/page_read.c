@@ -63,8 +63,20 @@ static void drop_if_changed(atomic_uint_fast64_t *number, const atomic_uint_fast
         atomic_store_explicit(number, 0, memory_order_relaxed);
 }
 
-hvd_code page_read(int fd, struct page_copies *copies, int64_t now, struct page_summary *summary,
-                   hvd_status *status)
+static hvd_code check_head(const struct page_head *head, hvd_status *status)
+{
+    unsigned version = atomic_load_explicit(&head->version, memory_order_relaxed);
+    if (get(&head->magic) != PAGE_MAGIC)
+        return status_set(status, HVD_REFUSED, "it is no page of a rank");
+    if (version != PAGE_VERSION)
+        return status_set(status, HVD_UNSUPPORTED,
+                          "the page of a rank has layout %u, this program knows %d: they are of different "
+                          "versions of Horovod",
+                          version, PAGE_VERSION);
+    return HVD_OK;
+}
+
+hvd_code page_copy(int fd, struct page_copies *copies, const struct page **copied, hvd_status *status)
 {
     struct page *before = &copies->before, *page = &copies->page, *after = &copies->after;
     uint64_t generation = 1;
@@ -82,6 +94,16 @@ hvd_code page_read(int fd, struct page_copies *copies, int64_t now, struct page_
         drop_if_changed(&page->names[i].id, &before->names[i].id, &after->names[i].id);
     for (int i = 0; i < PAGE_RECORDS; i++)
         drop_if_changed(&page->records[i].number, &before->records[i].number, &after->records[i].number);
+    *copied = page;
+    return check_head(&page->head, status);
+}
+
+hvd_code page_read(int fd, struct page_copies *copies, int64_t now, struct page_summary *summary,
+                   hvd_status *status)
+{
+    const struct page *page;
+    *summary = (struct page_summary){0};
+    TRY(page_copy(fd, copies, &page, status));
     return page_summarize(page, now, summary, status);
 }
 
@@ -128,8 +150,8 @@ static bool write_title(const struct page *page, const struct page_record *recor
     return named;
 }
 
-static void read_request(const struct page *page, const struct page_record *record, int64_t now,
-                         struct page_request *request)
+void page_request_read(const struct page *page, const struct page_record *record, int64_t now,
+                       struct page_request *request)
 {
     *request = (struct page_request){
         .operation = (hvd_operation)atomic_load_explicit(&record->operation, memory_order_relaxed),
@@ -165,7 +187,7 @@ static hvd_code read_requests(const struct page *page, int64_t now, struct page_
             last = record;
     }
     if (last)
-        read_request(page, last, now, &summary->last);
+        page_request_read(page, last, now, &summary->last);
     if (!count)
         return HVD_OK;
     summary->requests = calloc((size_t)count, sizeof *summary->requests);
@@ -174,7 +196,7 @@ static hvd_code read_requests(const struct page *page, int64_t now, struct page_
     for (int i = 0; i < PAGE_RECORDS; i++) {
         const struct page_record *record = &page->records[i];
         if (get(&record->number) && !get_time(&record->ended))
-            read_request(page, record, now, &summary->requests[summary->request_count++]);
+            page_request_read(page, record, now, &summary->requests[summary->request_count++]);
     }
     qsort(summary->requests, (size_t)count, sizeof *summary->requests, compare_numbers);
     return HVD_OK;
@@ -306,19 +328,6 @@ static void read_sets(const struct page *page, struct page_summary *summary)
             page_counts_add(&summary->all, &counts);
         }
     }
-}
-
-static hvd_code check_head(const struct page_head *head, hvd_status *status)
-{
-    unsigned version = atomic_load_explicit(&head->version, memory_order_relaxed);
-    if (get(&head->magic) != PAGE_MAGIC)
-        return status_set(status, HVD_REFUSED, "it is no page of a rank");
-    if (version != PAGE_VERSION)
-        return status_set(status, HVD_UNSUPPORTED,
-                          "the page of a rank has layout %u, this program knows %d: they are of different "
-                          "versions of Horovod",
-                          version, PAGE_VERSION);
-    return HVD_OK;
 }
 
 hvd_code page_glance(int fd, struct page_glance *glance, hvd_status *status)

@@ -84,7 +84,15 @@ void page_copies_free(struct page_copies *copies);
 hvd_code page_read(int fd, struct page_copies *copies, int64_t now, struct page_summary *summary,
                    hvd_status *status);
 
-/* The same of a copy that does not change. */
+/* Copies a page that may change meanwhile: names and records that changed have the number 0. The copy is
+ * valid until the next one. */
+hvd_code page_copy(int fd, struct page_copies *copies, const struct page **copied, hvd_status *status);
+
+/* Reads a record of a page that does not change. */
+void page_request_read(const struct page *page, const struct page_record *record, int64_t now,
+                       struct page_request *request);
+
+/* As page_read, of a copy that does not change. */
 hvd_code page_summarize(const struct page *page, int64_t now, struct page_summary *summary,
                         hvd_status *status);
 

@@ -90,7 +90,7 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
     char *words[] = {"true", NULL}, *nothing = NULL;
     hvd_status status;
     struct options options = {.command = words, .values = calloc((size_t)setting_count, sizeof(char *))};
-    struct settings settings = {0};
+    struct settings settings = {.timeline = "", .timeline_ranks = "0", .failure_timeline = "folder"};
     struct hosts hosts = {0};
     struct agents *agents = calloc(1, sizeof *agents);
     struct remote *list = calloc(2, sizeof *list), **of_host = calloc(2, sizeof(struct remote *));

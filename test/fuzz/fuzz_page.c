@@ -1,6 +1,6 @@
 /* fuzz_page.c - any bytes in the pages of two ranks. Each seven bytes of the input are a place, and four
  * bytes that stand there; so a short input reaches all parts of pages that start as valid ones. */
-#include "watch/page_read.h"
+#include "watch/history.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +46,26 @@ static void check(const struct page_summary *page)
     }
 }
 
+/* The requests of one page, in a window of any size. */
+static void check_history(const struct page *page, uint8_t size)
+{
+    struct history_window window = {.span = size / 4, .steps = size % 4, .most = size / 2};
+    struct history history;
+    hvd_status status;
+    if (history_of_page(page, &window, 1000, &history, &status) || history.count > window.most ||
+        history.title_count > history.count)
+        abort();
+    for (int i = 0; i < history.count; i++) {
+        const struct history_request *request = &history.list[i];
+        if (request->submitted < 0 || request->submitted > 1000 || request->ended > 1000 ||
+            (request->ended && request->ended < request->submitted) ||
+            request->title >= (uint32_t)history.title_count)
+            abort();
+        check_text(history.titles[request->title], PAGE_TITLE);
+    }
+    history_free(&history);
+}
+
 static void check_waiting(const struct page_waiting *waiting)
 {
     if (!waiting->request || waiting->waits < 1 || waiting->waits + waiting->missing > RANKS ||
@@ -60,12 +80,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     struct page_waitings waitings;
     hvd_status status;
     int read = 0;
+    uint8_t size = length ? bytes[length - 1] : 255;
     for (int i = 0; i < RANKS; i++)
         fill(&pages[i]);
     for (; length >= STEP; bytes += STEP, length -= STEP) {
         size_t at = ((size_t)bytes[0] << 16 | (size_t)bytes[1] << 8 | bytes[2]) % (sizeof pages - 4);
         memcpy((char *)pages + at, bytes + 3, 4);
     }
+    for (int i = 0; i < RANKS; i++)
+        check_history(&pages[i], size);
     for (int i = 0; i < RANKS; i++)
         read += !page_summarize(&pages[i], 1000, &summaries[read], &status);
     for (int i = 0; i < read; i++)

@@ -53,7 +53,8 @@ class Launcher:
     def environment(self, **more: str) -> dict[str, str]:
         name, value = self.mark.split("=")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("HOROVOD", "PYTHONUNBUFFERED"))}
-        return kept | {name: value} | more
+        # The traces of jobs that fail on purpose would take the places of the user's own.
+        return kept | {name: value, "HOROVOD_FAILURE_TIMELINE": "off"} | more
 
     def start(
         self, *arguments: str, program: str = "", inside: Sequence[str] = (), **options: Any

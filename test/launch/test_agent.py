@@ -66,7 +66,9 @@ class Agent:
         assert struct.unpack_from("<I", self.expect("PREPARED"))[0] == 0
 
     def announce(self, count: int) -> None:
-        self.send("JOB", text("0" * 32, "1" * 64, "127.0.0.1:9", "here") + bytes([0]) + number(count))
+        self.send(
+            "JOB", text("0" * 32, "1" * 64, "127.0.0.1:9", "here") + bytes([0]) + number(count) + bytes(32)
+        )
 
     def start(self, slot: int, rank: int, size: int, epoch: int = 0) -> int:
         """Returns the process's number."""
