@@ -416,6 +416,36 @@ typedef struct hvd_counters {
  * after the other while work goes on. 0 in a forked child. */
 HVD_API int32_t hvd_get_counters(hvd_context *context, hvd_counters *rows, int32_t capacity);
 
+/* ---- steps of training ---------------------------------------------------------------------------- */
+
+/* Reports that the program has ended a step of training, for whoever watches the job: `horovodrun --status`,
+ * metrics, the timeline. `step`: its number by the program's own count, from 0 on; -1: the number after the
+ * last one. `samples`: how many this rank has trained on in it; 0: unknown. Nothing waits for a step, and
+ * ranks need not agree on its number. Costs one read of the clock and some stores under a lock of its own,
+ * about 0.1 microseconds; also fine after the job has failed. HVD_INVALID_ARGUMENT: a number is negative. */
+HVD_API hvd_code hvd_step(hvd_context *context, int64_t step, int64_t samples, hvd_status *status);
+
+/* Reports that an optimizer updates its parameters, as those of all frameworks do: a program that calls it
+ * through one of them need not call hvd_step, but may, to add number and samples. Each step is counted once,
+ * whoever reports it: when one reports again, the program or one of the optimizers, that has done so since
+ * the last step was counted. So where a generator is updated once for five updates of its critic, there are
+ * five steps. `optimizer`: any name that no other optimizer of this rank has. */
+HVD_API hvd_code hvd_optimizer_step(hvd_context *context, const char *optimizer, hvd_status *status);
+
+/* How far this rank has come since hvd_init. Set struct_size first. Nothing asks other ranks. */
+typedef struct hvd_progress {
+    size_t struct_size;  /* sizeof(hvd_progress) of the caller */
+    uint64_t steps;      /* that were reported. If none was: how often this rank has submitted the name that
+                            it has submitted most often, 0 if none came again */
+    uint64_t samples;    /* of all steps */
+    int64_t step;        /* the number of the last one; -1: there was none */
+    double step_seconds; /* the median of the last 127 at most, each from the one before; 0: unknown */
+    double last_step_seconds; /* since the last one was reported; -1: there was none */
+    double up_seconds;        /* since hvd_init */
+} hvd_progress;
+
+HVD_API hvd_code hvd_get_progress(hvd_context *context, hvd_progress *found, hvd_status *status);
+
 /* ---- timeline ------------------------------------------------------------------------------------- */
 
 /* Records from now on when each tensor is negotiated and moved, as a Chrome trace (docs/timeline.md); what is

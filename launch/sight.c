@@ -469,6 +469,26 @@ static void get_counts(struct page_counts *counts, struct page_counts *all, stru
     page_counts_add(all, counts);
 }
 
+static void put_steps(const struct page_steps *steps, int64_t now, struct wire_writer *body)
+{
+    wire_put_u64(body, steps->count);
+    wire_put_u64(body, steps->samples);
+    wire_put_u64(body, (uint64_t)steps->number);
+    put_age(steps->last, now, body);
+    wire_put_u64(body, (uint64_t)steps->median);
+    wire_put_u8(body, steps->reported);
+}
+
+static void get_steps(struct page_steps *steps, int64_t now, struct wire_reader *body)
+{
+    steps->count = wire_get_u64(body);
+    steps->samples = wire_get_u64(body);
+    steps->number = (int64_t)(wire_get_u64(body) & INT64_MAX);
+    steps->last = get_age(now, body);
+    steps->median = (int64_t)(wire_get_u64(body) & INT64_MAX);
+    steps->reported = wire_get_u8(body);
+}
+
 /* What is sent of a page whose requests are too many lacks some, as if they had found no room in it. */
 static void put_page(const struct page_summary *page, int64_t now, struct wire_writer *body)
 {
@@ -482,7 +502,7 @@ static void put_page(const struct page_summary *page, int64_t now, struct wire_w
     put_threads_and_sets(page, now, body);
     for (int i = 0; i < OPERATION_NUMBERS; i++)
         put_counts(&page->operations[i], body);
-    put_number((int)page->steps, body);
+    put_steps(&page->steps, now, body);
     put_lateness(page, body);
     put_requests(page, now, body);
     put_request(&page->last, now, body);
@@ -501,7 +521,7 @@ static void get_page(struct page_summary *page, int64_t now, struct wire_reader 
     get_threads_and_sets(page, now, body);
     for (int i = 0; i < OPERATION_NUMBERS; i++)
         get_counts(&page->operations[i], &page->all, body);
-    page->steps = wire_get_u32(body);
+    get_steps(&page->steps, now, body);
     get_lateness(page, body);
     get_requests(page, now, body);
     get_request(&page->last, now, body);

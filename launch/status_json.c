@@ -36,6 +36,19 @@ static void put_time(int64_t at, FILE *file)
     json_put_text(file, "time", text);
 }
 
+static void put_steps(const struct survey *survey, FILE *file)
+{
+    const struct page_steps *steps = &survey->steps;
+    double median = (double)steps->median / CLOCK_SECOND;
+    put_seconds(survey, "last_step_seconds", steps->last, file);
+    fprintf(file, "\"steps\": %" PRIu64 ", \"step\": %" PRId64 ", \"samples\": %" PRIu64 ", ", steps->count,
+            steps->number, survey->samples);
+    if (steps->median)
+        fprintf(file, "\"step_seconds\": %.6g, \"steps_per_second\": %.6g", median, 1 / median);
+    else
+        fputs("\"step_seconds\": null, \"steps_per_second\": null", file);
+}
+
 static void put_job(const struct survey *survey, FILE *file)
 {
     fputs("\"job\": {", file);
@@ -46,7 +59,8 @@ static void put_job(const struct survey *survey, FILE *file)
             survey->size, survey->count, survey->host_count, survey->epoch, survey->whole ? "true" : "false");
     put_seconds(survey, "up_seconds", survey->started, file);
     put_seconds(survey, "last_progress_seconds", survey->progress, file);
-    fprintf(file, "\"steps\": %u}", survey->steps);
+    put_steps(survey, file);
+    fputc('}', file);
 }
 
 static void put_verdict(const struct survey *survey, FILE *file)

@@ -45,6 +45,21 @@ static void put_name(const struct survey *survey, FILE *file)
     fprintf(file, *survey->name ? "job %s (%.*s)" : "job %s%.*s", survey->name, shown, survey->id);
 }
 
+/* Without the median the job has made one step. */
+static void put_steps(const struct survey *survey, FILE *file)
+{
+    const struct page_steps *steps = &survey->steps;
+    double median = (double)steps->median / CLOCK_SECOND;
+    fprintf(file, "  step %lld", (long long)steps->number);
+    if (steps->last && survey_late(survey))
+        put_duration(", none for ", steps->last, survey->taken, file);
+    else if (steps->median)
+        fprintf(file, median < 0.01 ? ", %.0f steps/s" : ", %.3g steps/s", 1 / median);
+    if (steps->median)
+        fprintf(file, median < 1 ? " (median step %.3g ms)" : " (median step %.3g s)",
+                median < 1 ? 1000 * median : median);
+}
+
 static void put_job(const struct survey *survey, FILE *file)
 {
     put_name(survey, file);
@@ -60,10 +75,8 @@ static void put_job(const struct survey *survey, FILE *file)
         fprintf(file, "  epoch %d", survey->epoch);
     if (survey->started)
         put_duration("  up ", survey->started, survey->taken, file);
-    if (survey->steps)
-        fprintf(file, "  step %u", survey->steps);
-    if (survey->progress && survey_late(survey))
-        put_duration(", none for ", survey->progress, survey->taken, file);
+    if (survey->steps.count)
+        put_steps(survey, file);
     fputc('\n', file);
 }
 

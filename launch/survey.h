@@ -26,12 +26,13 @@ struct survey {
     int count;
     struct survey_host *hosts; /* [host_count] in the order of their first ranks */
     int host_count;
-    bool whole;       /* a launcher has asked all hosts; otherwise it is what one host shows */
-    int64_t taken;    /* clock_now's */
-    int64_t taken_at; /* the same as ns since 1970 */
-    int64_t started;  /* when the job was started, or its first rank; 0: not known */
-    int64_t progress; /* when an operation last ended on any rank; 0: none has */
-    unsigned steps;   /* how often the most frequent name was submitted */
+    bool whole;              /* a launcher has asked all hosts; otherwise it is what one host shows */
+    int64_t taken;           /* clock_now's */
+    int64_t taken_at;        /* the same as ns since 1970 */
+    int64_t started;         /* when the job was started, or its first rank; 0: not known */
+    int64_t progress;        /* when an operation last ended on any rank; 0: none has */
+    struct page_steps steps; /* of the rank that has made most */
+    uint64_t samples;        /* of all ranks */
     struct page_waitings waitings;
     enum verdict verdict;
     char text[SURVEY_TEXT]; /* the verdict in one sentence */

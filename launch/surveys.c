@@ -56,7 +56,9 @@ static void add_totals(struct survey *survey)
     for (int i = 0; i < survey->count; i++) {
         const struct page_summary *page = &survey->ranks[i].page;
         survey->size = page->identity.size > survey->size ? page->identity.size : survey->size;
-        survey->steps = page->steps > survey->steps ? page->steps : survey->steps;
+        if (page->steps.count > survey->steps.count)
+            survey->steps = page->steps;
+        survey->samples += page->steps.samples;
         survey->progress = page->progress > survey->progress ? page->progress : survey->progress;
         int64_t opened = page->identity.opened;
         if (opened && (!first || opened < first))

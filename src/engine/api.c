@@ -199,6 +199,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     atfork_add(&opened->watch);
     sets_init(&opened->sets);
     counters_init(&opened->counters);
+    pthread_mutex_init(&opened->steps.lock, NULL);
     if (config)
         opened->interrupt = config->interrupt;
     opened->backends = config && config->backends ? config->backends : backend_table;

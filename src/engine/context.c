@@ -23,6 +23,7 @@ void context_release(struct hvd_context *context)
     pthread_mutex_destroy(&context->handles_lock);
     pthread_mutex_destroy(&context->rendezvous_lock);
     counters_fini(&context->counters);
+    pthread_mutex_destroy(&context->steps.lock);
     if (!atomic_load(&context->forked)) /* a child does not have the page */
         page_free(&context->page);
     turns_free(&context->order);

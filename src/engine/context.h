@@ -12,6 +12,7 @@
 #include "engine/drive.h"
 #include "engine/overlap.h"
 #include "engine/sets.h"
+#include "engine/steps.h"
 #include "engine/turns.h"
 #include "horovod.h"
 #include "watch/page.h"
@@ -90,6 +91,7 @@ struct hvd_context {
     atomic_int claim;      /* the descriptor that holds the rank, see claim.h; or -1 */
     struct counters counters;
     struct page_writer page; /* what other processes may know of this rank */
+    struct steps steps;
     struct sets sets;
 
     /* Under handles_lock. */

@@ -138,6 +138,8 @@ static void clear(struct page *page)
     atomic_store(&page->head.records, 0);
     atomic_store(&page->head.dropped, 0);
     atomic_store(&page->head.sets, 0);
+    atomic_store(&page->head.steps, 0);
+    atomic_store(&page->head.samples, 0);
     for (int i = 0; i < PAGE_CALLERS; i++)
         atomic_store(&page->head.callers[i].thread, 0);
     bool head_is_apart = sysconf(_SC_PAGESIZE) <= (long)sizeof page->head_bytes;
@@ -355,6 +357,33 @@ void page_add_negotiation(struct page_writer *writer, int64_t time)
     int64_t total = atomic_load_explicit(&all->total, memory_order_relaxed);
     atomic_store_explicit(&all->counts[bucket], count + 1, memory_order_relaxed);
     atomic_store_explicit(&all->total, total + time, memory_order_relaxed);
+}
+
+/* ---- steps --------------------------------------------------------------------------------------------- */
+
+void page_stepped(struct page_writer *writer, uint64_t count, int64_t number, int64_t now)
+{
+    struct page *page = writer->page;
+    struct page_step *step = &page->steps[count % PAGE_STEPS];
+    set(&step->count, 0);
+    set_time(&step->number, number);
+    set_time(&step->reported, now);
+    set(&step->samples, 0);
+    set(&step->count, count);
+    set_time(&page->head.step, number);
+    set_time(&page->head.stepped, now);
+    set(&page->head.steps, count);
+}
+
+void page_describe_step(struct page_writer *writer, int64_t number, uint64_t samples)
+{
+    struct page *page = writer->page;
+    uint64_t count = atomic_load_explicit(&page->head.steps, memory_order_relaxed);
+    struct page_step *step = &page->steps[count % PAGE_STEPS];
+    set_time(&step->number, number);
+    set_time(&page->head.step, number);
+    set(&step->samples, atomic_load_explicit(&step->samples, memory_order_relaxed) + samples);
+    set(&page->head.samples, atomic_load_explicit(&page->head.samples, memory_order_relaxed) + samples);
 }
 
 /* ---- callers ------------------------------------------------------------------------------------------- */

@@ -35,7 +35,8 @@ enum {
     PAGE_NAME_TEXT = 112,
     PAGE_REPORTERS = 192,  /* later ones are not in the page */
     PAGE_NEGOTIATIONS = 7, /* the last one has no limit */
-    PAGE_RECORDS = 10880
+    PAGE_RECORDS = 10816,
+    PAGE_STEPS = 128
 };
 _Static_assert((int)OPERATION_NUMBERS <= (int)PAGE_OPERATIONS, "count PAGE_VERSION up, and PAGE_OPERATIONS");
 
@@ -88,6 +89,10 @@ struct page_head {
     atomic_uint_fast64_t dropped;          /* requests without a record: too many were in flight */
     atomic_uint_fast64_t sets;             /* process sets so far */
     _Alignas(64) struct page_caller callers[PAGE_CALLERS];
+
+    atomic_uint_fast64_t steps, samples; /* of training, see hvd_step */
+    _Atomic int64_t step;                /* the number of the last one; `steps` 0: there is none */
+    _Atomic int64_t stepped;             /* when it was reported, clock_now's */
 };
 
 struct page_set {
@@ -146,6 +151,14 @@ struct page_negotiations {
     _Atomic int64_t total;                          /* ns */
 };
 
+/* One step of training. */
+struct page_step {
+    atomic_uint_fast64_t count; /* how many there were with it; 0: there is none here */
+    _Atomic int64_t number;     /* by the program's own count */
+    _Atomic int64_t reported;   /* clock_now's */
+    atomic_uint_fast64_t samples;
+};
+
 struct page {
     union {
         struct page_head head;
@@ -156,6 +169,7 @@ struct page {
     struct page_late late[PAGE_REPORTERS]; /* of process set 0 */
     struct page_negotiations negotiations;
     struct page_record records[PAGE_RECORDS];
+    struct page_step steps[PAGE_STEPS]; /* the step of `count` is at count % PAGE_STEPS */
 };
 _Static_assert(sizeof(struct page_head) <= 4096 && sizeof(struct page) <= PAGE_BYTES, "it fits");
 
@@ -237,6 +251,12 @@ void page_set_late(struct page_writer *writer, int reporter, const struct page_l
                    int64_t now);
 /* One more request was negotiated with this rank as the root, for `time` ns. */
 void page_add_negotiation(struct page_writer *writer, int64_t time);
+
+/* A step of training was reported: there are `count`, of which this one has a number. One thread at a time.
+ */
+void page_stepped(struct page_writer *writer, uint64_t count, int64_t number, int64_t now);
+/* Adds to what is known of the last one. The same thread. */
+void page_describe_step(struct page_writer *writer, int64_t number, uint64_t samples);
 
 /* Around a sleep of this thread, which is not the progress thread. Any thread. Returns what page_woken
  * needs. */

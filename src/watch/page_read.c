@@ -94,6 +94,8 @@ hvd_code page_copy(int fd, struct page_copies *copies, const struct page **copie
         drop_if_changed(&page->names[i].id, &before->names[i].id, &after->names[i].id);
     for (int i = 0; i < PAGE_RECORDS; i++)
         drop_if_changed(&page->records[i].number, &before->records[i].number, &after->records[i].number);
+    for (int i = 0; i < PAGE_STEPS; i++)
+        drop_if_changed(&page->steps[i].count, &before->steps[i].count, &after->steps[i].count);
     *copied = page;
     return check_head(&page->head, status);
 }
@@ -352,11 +354,7 @@ hvd_code page_summarize(const struct page *page, int64_t now, struct page_summar
     TRY(check_head(&page->head, status));
     read_head(&page->head, now, summary);
     read_sets(page, summary);
-    for (int i = 0; i < PAGE_NAMES; i++) {
-        unsigned uses = atomic_load_explicit(&page->names[i].uses, memory_order_relaxed);
-        if (get(&page->names[i].id) && uses > summary->steps)
-            summary->steps = uses;
-    }
+    page_steps_read(page, now, &summary->steps);
     hvd_code code = read_lateness(page, now, summary, status);
     if (!code)
         code = read_requests(page, now, summary, status);

@@ -7,6 +7,7 @@
 #define HVD_WATCH_PAGE_READ_H
 
 #include "watch/page.h"
+#include "watch/page_steps.h"
 
 /* ---- one page ------------------------------------------------------------------------------------------ */
 
@@ -63,8 +64,8 @@ struct page_summary {
     struct page_membership sets[PAGE_SETS];
     int set_count;
     struct page_counts operations[OPERATION_NUMBERS];
-    struct page_counts all;        /* operations */
-    unsigned steps;                /* how often the most frequent name was submitted */
+    struct page_counts all; /* operations */
+    struct page_steps steps;
     struct page_request *requests; /* in flight, in the order of their submission */
     int request_count;
     struct page_reporter *reporters; /* in process set 0 */

@@ -20,6 +20,8 @@ static void fill(struct page *page)
         strcpy(page->names[i].text, "name");
         atomic_init(&page->records[i].number, i);
         atomic_init(&page->records[i].name, i);
+        atomic_init(&page->steps[i].count, i);
+        atomic_init(&page->steps[i].reported, i);
     }
 }
 
@@ -39,6 +41,9 @@ static void check(const struct page_summary *page)
     check_text(page->identity.host, sizeof page->identity.host);
     check_text(page->identity.version, sizeof page->identity.version);
     check_text(page->cause, sizeof page->cause);
+    if (page->steps.last < 0 || page->steps.last > 1000 || page->steps.median < 0 ||
+        page->steps.median > 1000 || page->steps.number < 0)
+        abort();
     for (int i = 0; i < page->request_count; i++) {
         check_text(page->requests[i].title, sizeof page->requests[i].title);
         if (page->requests[i].submitted < 0 || page->requests[i].submitted > 1000)

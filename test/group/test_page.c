@@ -163,7 +163,7 @@ static void sleep_in_request(struct member *member)
     CHECK(own->identity.rank == member->rank && own->state == PAGE_OPEN, "rank %d", own->identity.rank);
     CHECK(own->all.succeeded == 102, "%d requests", (int)own->all.succeeded);
     CHECK(own->request_count == 0 && own->thread_count == 0, "%d in flight", own->request_count);
-    CHECK(own->steps == 50, "%u steps", own->steps);
+    CHECK(own->steps.count == 50, "%llu steps", (unsigned long long)own->steps.count);
     CHECK(strcmp(own->last.title, "allreduce.end") == 0, "%s", own->last.title);
     CHECK(own->last.submitted <= own->last.decided && own->last.decided <= own->last.ended,
           "the times are out of order");

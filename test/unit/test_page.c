@@ -253,7 +253,7 @@ TEST(test_names_make_room_for_each_other)
     for (int i = 0; i < 9; i++)
         assert_true(page_use_name(&writer, again));
     summary = read_of(writer.fd, 1);
-    assert_int_equal(summary.steps, 10);
+    assert_int_equal(summary.steps.count, 10);
     page_summary_free(&summary);
     closed(&writer);
 }
@@ -268,6 +268,59 @@ TEST(test_process_sets_and_counters)
     assert_int_equal(summary.set_count, PAGE_SETS);
     assert_int_equal(summary.sets[5].id, 5);
     assert_int_equal(summary.all.bytes, 3 * PAGE_SETS);
+    page_summary_free(&summary);
+    closed(&writer);
+}
+
+TEST(test_steps_that_were_reported)
+{
+    struct page_writer writer = opened("");
+    struct page_summary summary = read_of(writer.fd, 1);
+    assert_int_equal(summary.steps.count, 0);
+    assert_false(summary.steps.reported);
+    page_summary_free(&summary);
+    for (int i = 1; i <= 3 * PAGE_STEPS; i++)
+        page_stepped(&writer, (uint64_t)i, 1000 + i, 100 * i + (i % 10 ? 0 : 30));
+    page_describe_step(&writer, 5000, 64);
+    page_describe_step(&writer, 5000, 64);
+    summary = read_of(writer.fd, INT64_MAX);
+    assert_true(summary.steps.reported);
+    assert_int_equal(summary.steps.count, 3 * PAGE_STEPS);
+    assert_int_equal(summary.steps.number, 5000);
+    assert_int_equal(summary.steps.samples, 128);
+    assert_int_equal(summary.steps.last, 100 * 3 * PAGE_STEPS);
+    assert_int_equal(summary.steps.median, 100);
+    page_summary_free(&summary);
+    summary = read_of(writer.fd, 200); /* all later times count as now */
+    assert_int_equal(summary.steps.last, 200);
+    assert_int_equal(summary.steps.median, 0);
+    page_summary_free(&summary);
+    closed(&writer);
+}
+
+TEST(test_steps_that_nobody_reports)
+{
+    struct page_writer writer = opened("");
+    uint32_t gradient = page_add_name(&writer, "gradient"), loss = page_add_name(&writer, "loss");
+    page_ended(&writer, submit(&writer, gradient, 0, 1), HVD_OK, 2);
+    page_ended(&writer, submit(&writer, loss, 0, 1), HVD_OK, 2);
+    struct page_summary summary = read_of(writer.fd, 9);
+    assert_int_equal(summary.steps.count, 0); /* no name came again */
+    page_summary_free(&summary);
+    int steps = 1, last = 0;
+    for (int i = 1; i < 2 * PAGE_RECORDS; i++) {
+        uint32_t name = i % 5 ? gradient : loss;
+        page_use_name(&writer, name);
+        page_ended(&writer, submit(&writer, name, 0, 10 * i), HVD_OK, 10 * i);
+        steps += name == gradient;
+        last = name == gradient ? 10 * i : last;
+    }
+    summary = read_of(writer.fd, INT64_MAX);
+    assert_int_equal(summary.steps.count, steps);
+    assert_int_equal(summary.steps.number, steps);
+    assert_int_equal(summary.steps.last, last);
+    assert_int_equal(summary.steps.median, 10);
+    assert_false(summary.steps.reported);
     page_summary_free(&summary);
     closed(&writer);
 }

@@ -46,7 +46,7 @@ static struct sight make(int requests)
     page->sets[63] = (struct page_membership){.id = 63, .size = 5};
     page->operations[HVD_ALLREDUCE] = (struct page_counts){6, 4, 1, 2, 1000, 17};
     page->all = page->operations[HVD_ALLREDUCE];
-    page->steps = 12;
+    page->steps = (struct page_steps){12, 640, 5012, NOW - 4, 99, true};
     page->reporters = calloc(1, sizeof *page->reporters);
     assert_non_null(page->reporters);
     page->reporters[page->reporter_count++] = (struct page_reporter){2, 70, 60, 5, true, 0.5};
@@ -107,6 +107,9 @@ TEST(test_a_sight_passes_through_a_message)
     assert_int_equal(got.page.identity.opened, THEN - 500);
     assert_int_equal(got.page.progress, THEN);
     assert_int_equal(got.page.threads[7].since, THEN - 7);
+    struct page_steps steps = sent.page.steps;
+    steps.last = THEN - 4;
+    assert_memory_equal(&got.page.steps, &steps, sizeof steps);
     assert_memory_equal(got.page.reporters, sent.page.reporters, sizeof *sent.page.reporters);
     /* The rest has no times. */
     free(got.page.requests);

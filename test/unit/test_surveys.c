@@ -70,7 +70,7 @@ TEST(test_one_survey_for_each_job)
     add(&scene, "one", "a", 0, 3);
     add(&scene, "one", "a", 0, 2);                                                  /* an earlier epoch */
     add(&scene, "one", "a", 0, 3)->page.identity.opened = NOW - 200 * CLOCK_SECOND; /* an earlier process */
-    scene.sights[2].page.steps = 5;
+    scene.sights[2].page.steps = (struct page_steps){.count = 5, .number = 5, .samples = 32};
     scene.sights[1].page.progress = NOW - 7;
     struct surveys surveys = surveys_of(&scene, (struct survey_origin){0});
     assert_int_equal(surveys.count, 2);
@@ -84,7 +84,7 @@ TEST(test_one_survey_for_each_job)
     assert_string_equal(one->hosts[0].name, "a");
     assert_int_equal(one->hosts[0].ranks, 1);
     assert_int_equal(one->started, NOW - 100 * CLOCK_SECOND);
-    assert_int_equal(one->steps, 5);
+    assert_int_equal(one->steps.count, 5);
     assert_int_equal(one->progress, NOW - 7);
     assert_false(one->whole);
     assert_string_equal(surveys.list[1].id, "two");
@@ -151,7 +151,7 @@ static char *printed(void (*write)(const struct survey *survey, FILE *file), int
     for (int i = 0; i < 4; i++) {
         struct sight *sight = add(&scene, "0123456789abcdef0123456789abcdef", i < 2 ? "a" : "b", i, 0);
         sight->memory_bytes = 510000000;
-        sight->page.steps = 1203;
+        sight->page.steps = (struct page_steps){1203, 64, 5203, NOW - waited, 74 * CLOCK_SECOND / 1000, true};
         sight->page.progress = NOW - waited;
         if (i != 1)
             wait_in(sight, "allreduce.grad", NOW - waited);
@@ -174,7 +174,7 @@ TEST(test_text)
         text,
         "ranks 0, 2, 3 wait for rank 1 in allreduce.grad, for 14 s; rank 1 sleeps in its own program\n"
         "\n"
-        "job train (01234567)  4 ranks on 2 hosts  up 16 min  step 1203, none for 14 s\n"
+        "job train (01234567)  4 ranks on 2 hosts  up 16 min  step 5203, none for 14 s (median step 74 ms)\n"
         "waiting  1 request for rank 1: allreduce.grad (14 s)\n"
         "\n"
         "rank         host         state                                        in Horovod  memory\n"
@@ -189,7 +189,7 @@ TEST(test_nobody_is_late_for_a_moment)
     char *text = printed(status_text_write, CLOCK_SECOND / 100);
     assert_null(strstr(text, "late"));
     assert_null(strstr(text, "waiting"));
-    assert_non_null(strstr(text, "step 1203\n"));
+    assert_non_null(strstr(text, "step 5203, 13.5 steps/s (median step 74 ms)\n"));
     free(text);
 }
 
@@ -198,6 +198,9 @@ TEST(test_json)
     char *text = printed(status_json_write, 14 * CLOCK_SECOND);
     assert_non_null(strstr(text, "{\"version\": 1, \"time\": \"1970-01-01T00:00:01Z\", \"job\": {\"id\": "
                                  "\"0123456789abcdef0123456789abcdef\", \"name\": \"train\", \"size\": 4, "));
+    assert_non_null(
+        strstr(text, "\"last_step_seconds\": 14.000, \"steps\": 1203, \"step\": 5203, \"samples\": 256, "
+                     "\"step_seconds\": 0.074, \"steps_per_second\": 13.5135}"));
     assert_non_null(strstr(text, "\"verdict\": {\"exit\": 3, \"kind\": \"late\", \"text\": \"ranks 0, 2"));
     assert_non_null(strstr(text, "\"waits\": [0, 2, 3], \"missing\": [1], \"hidden\": 0}]"));
     assert_non_null(strstr(text, "{\"rank\": 1, \"host\": \"a\", \"local_rank\": 0, \"pid\": 1001, "

@@ -1,0 +1,97 @@
+/* steps.c - hvd_step, hvd_optimizer_step and hvd_get_progress. Any thread.
+ *
+ * Several reporters may report every step: two optimizers, or an optimizer and the program. A step is counted
+ * when one of them reports that has reported since the last step was counted: so each step is counted once,
+ * by whichever reports most often, and it doesn't matter in which order they report, or whether one of them
+ * begins later, or stops. */
+#include "engine/steps.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "engine/context.h"
+#include "watch/page_steps.h"
+
+#define PROGRAM 0 /* as a reporter; optimizers are the hashes of their names */
+
+/* Reporters beyond the first STEP_REPORTERS of a step are not remembered, and never begin another one. */
+static bool begins_another(struct steps *steps, uint64_t reporter)
+{
+    bool another = !steps->reporter_count;
+    for (int i = 0; i < steps->reporter_count && !another; i++)
+        another = steps->reporters[i] == reporter;
+    if (another)
+        steps->reporter_count = 0;
+    if (steps->reporter_count < STEP_REPORTERS)
+        steps->reporters[steps->reporter_count++] = reporter;
+    return another;
+}
+
+/* `number` -1: the next one. */
+static void report(struct hvd_context *context, uint64_t reporter, int64_t number, uint64_t samples)
+{
+    struct steps *steps = &context->steps;
+    pthread_mutex_lock(&steps->lock);
+    bool counts = begins_another(steps, reporter);
+    if (number >= 0)
+        steps->number = number;
+    else if (counts && steps->number < INT64_MAX)
+        steps->number++;
+    if (counts)
+        page_stepped(&context->page, ++steps->count, steps->number, clock_now());
+    if (number >= 0 || samples)
+        page_describe_step(&context->page, steps->number, samples);
+    pthread_mutex_unlock(&steps->lock);
+}
+
+hvd_code hvd_step(hvd_context *context, int64_t step, int64_t samples, hvd_status *status)
+{
+    TRY(context_check_process(context, status));
+    if (step < -1 || samples < 0)
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "a step needs a number of at least 0 (or -1, the next one) and no negative number of "
+            "samples, not %lld and %lld",
+            (long long)step, (long long)samples);
+    report(context, PROGRAM, step, (uint64_t)samples);
+    return status_ok(status);
+}
+
+/* FNV-1a; never PROGRAM. */
+static uint64_t hash_of(const char *text)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return hash ? hash : 1;
+}
+
+hvd_code hvd_optimizer_step(hvd_context *context, const char *optimizer, hvd_status *status)
+{
+    TRY(context_check_process(context, status));
+    if (!optimizer)
+        return status_set(status, HVD_INVALID_ARGUMENT, "an optimizer that reports a step needs a name");
+    report(context, hash_of(optimizer), -1, 0);
+    return status_ok(status);
+}
+
+hvd_code hvd_get_progress(hvd_context *context, hvd_progress *found, hvd_status *status)
+{
+    TRY(context_check_process(context, status));
+    if (found->struct_size < sizeof *found)
+        return status_set(status, HVD_INVALID_ARGUMENT, "struct_size of the progress is %zu, not %zu",
+                          found->struct_size, sizeof *found);
+    struct page_steps steps;
+    int64_t now = clock_now();
+    pthread_mutex_lock(&context->steps.lock);
+    page_steps_read(context->page.page, now, &steps);
+    pthread_mutex_unlock(&context->steps.lock);
+    *found =
+        (hvd_progress){.struct_size = found->struct_size,
+                       .steps = steps.count,
+                       .samples = steps.samples,
+                       .step = steps.count ? steps.number : -1,
+                       .step_seconds = (double)steps.median / CLOCK_SECOND,
+                       .last_step_seconds = steps.count ? (double)(now - steps.last) / CLOCK_SECOND : -1,
+                       .up_seconds = (double)(now - context->page.page->head.identity.opened) / CLOCK_SECOND};
+    return status_ok(status);
+}

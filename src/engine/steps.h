@@ -1,0 +1,19 @@
+/* steps.h - what steps.c knows of the steps of training, which the program and its optimizers report. Any
+ * thread. */
+#ifndef HVD_ENGINE_STEPS_H
+#define HVD_ENGINE_STEPS_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+enum { STEP_REPORTERS = 16 };
+
+struct steps {
+    pthread_mutex_t lock; /* protects the members below, and the steps in the page */
+    uint64_t count;
+    int64_t number;                     /* of the last one; 0: there is none */
+    uint64_t reporters[STEP_REPORTERS]; /* which have reported since the last step was counted, it included */
+    int reporter_count;
+};
+
+#endif
