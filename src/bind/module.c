@@ -65,6 +65,45 @@ static PyObject *core_counters(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
     return list;
 }
 
+static PyObject *core_step(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    long long step, samples;
+    hvd_status status;
+    if (!PyArg_ParseTuple(arguments, "LL:step", &step, &samples))
+        return NULL;
+    hvd_context *context = context_current();
+    if (!context)
+        return NULL;
+    return hvd_step(context, step, samples, &status) ? raise_status(&status) : Py_BuildValue("");
+}
+
+/* An optimizer also works when there is no job. */
+static PyObject *core_optimizer_step(PyObject *Py_UNUSED(module), PyObject *optimizer)
+{
+    const char *name = PyUnicode_AsUTF8AndSize(optimizer, NULL);
+    if (!name)
+        return NULL;
+    hvd_context *context = context_current();
+    if (context)
+        hvd_optimizer_step(context, name, NULL);
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+static PyObject *core_progress(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    hvd_progress progress = {.struct_size = sizeof progress};
+    hvd_status status;
+    hvd_context *context = context_current();
+    if (!context)
+        return NULL;
+    if (hvd_get_progress(context, &progress, &status))
+        return raise_status(&status);
+    return Py_BuildValue("(KKLddd)", (unsigned long long)progress.steps, (unsigned long long)progress.samples,
+                         (long long)progress.step, progress.step_seconds, progress.last_step_seconds,
+                         progress.up_seconds);
+}
+
 /* Starting and stopping the timeline keep the GIL, so that no other thread shuts the context down meanwhile.
  */
 static PyObject *core_timeline_start(PyObject *Py_UNUSED(module), PyObject *arguments)
@@ -235,6 +274,15 @@ static PyMethodDef methods[] = {
      "counters($module, /)\n--\n\n"
      "(process_set, operation, submitted, succeeded, failed, batches, bytes, wait_seconds) of every "
      "operation of a process set that was used."},
+    {"step", core_step, METH_VARARGS,
+     "step($module, step, samples, /)\n--\n\n"
+     "Report that the program has ended a step (hvd_step in horovod.h); -1: the next number."},
+    {"optimizer_step", core_optimizer_step, METH_O,
+     "optimizer_step($module, optimizer, /)\n--\n\n"
+     "Report that an optimizer of this name updates its parameters. Does nothing when there is no job."},
+    {"progress", core_progress, METH_NOARGS,
+     "progress($module, /)\n--\n\n"
+     "(steps, samples, step, step_seconds, last_step_seconds, up_seconds), see hvd_progress in horovod.h."},
     {"timeline_start", core_timeline_start, METH_VARARGS,
      "timeline_start($module, path, mark_cycles, /)\n--\n\n"
      "Record the timeline into a file from now on; only rank 0 writes."},

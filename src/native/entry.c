@@ -113,4 +113,5 @@ const struct entry_table entry_table = {
     .dtype_size = hvd_dtype_size,
     .placement = hvd_get_placement,
     .process_set_ranks = hvd_process_set_ranks,
+    .optimizer_step = hvd_optimizer_step,
 };

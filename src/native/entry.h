@@ -64,6 +64,7 @@ struct entry_table {
     size_t (*dtype_size)(hvd_dtype);
     hvd_placement (*placement)(const hvd_context *);
     int32_t (*process_set_ranks)(hvd_context *, int32_t, int32_t *, int32_t);
+    hvd_code (*optimizer_step)(hvd_context *, const char *, hvd_status *);
 };
 extern const struct entry_table entry_table;
 

@@ -81,8 +81,9 @@ static bool read_factor(const struct xla_attributes *attributes, const char *nam
     return true;
 }
 
+/* `step`: not 0 in the one request of an optimizer's update that reports it. */
 static hvd_code read_request(const struct xla_attributes *attributes, hvd_request *request, char *name,
-                             hvd_status *status)
+                             int32_t *step, hvd_status *status)
 {
     int32_t operation = 0, reduction = 0;
     const struct xla_text *text = find_attribute(attributes, "name", XLA_STRING);
@@ -93,7 +94,7 @@ static hvd_code read_request(const struct xla_attributes *attributes, hvd_reques
         !read_integer(attributes, "process_set", &request->process_set) ||
         !read_integer(attributes, "grouped", &request->grouped) ||
         !read_integer(attributes, "generated", &request->generated) ||
-        !read_factor(attributes, "prescale", &request->prescale) ||
+        !read_integer(attributes, "step", step) || !read_factor(attributes, "prescale", &request->prescale) ||
         !read_factor(attributes, "postscale", &request->postscale))
         return fail(status, HVD_INVALID_ARGUMENT,
                     "this program was compiled by another version of Horovod; compile it again");
@@ -192,17 +193,20 @@ struct xla_error *xla_handler(struct xla_frame *frame)
     hvd_status status;
     hvd_request request;
     char name[NAME_MOST];
+    int32_t step;
     if (answer_registration(frame) || frame->stage != XLA_EXECUTE)
         return NULL;
     if (frame->api->head.struct_size < sizeof *frame->api) { /* futures have other offsets */
         fail(&status, HVD_UNSUPPORTED, "this jaxlib is too old; horovod.jax needs 0.6 or newer");
         return error_of(frame->api, &status);
     }
-    if (read_request(&frame->attributes, &request, name, &status))
+    if (read_request(&frame->attributes, &request, name, &step, &status))
         return error_of(frame->api, &status);
     hvd_context *context = entry_acquire(&status);
     if (!context)
         return error_of(frame->api, &status);
+    if (step)
+        hvd_optimizer_step(context, name, NULL);
     struct xla_error *error = run(frame, context, &request);
     entry_release();
     return error;

@@ -109,8 +109,10 @@ struct xla_frame {
 };
 
 /* The handler of all operations. Attributes, all needed: `name` (text), `operation`, `reduction`, `root`,
- * `process_set`, `grouped` (int64), `prescale`, `postscale` (float64), as of hvd_request. Inputs and outputs
- * are the tensors, of any types. Any thread; it keeps an XLA thread no longer than entry_help runs. */
+ * `process_set`, `grouped`, `generated` (int64), `prescale`, `postscale` (float64), as of hvd_request; `step`
+ * (int64), not 0 in the one call of an optimizer's update that reports it, under the call's name. Inputs and
+ * outputs are the tensors, of any types. Any thread; it keeps an XLA thread no longer than entry_help runs.
+ */
 struct xla_error *xla_handler(struct xla_frame *frame);
 
 #endif

@@ -20,6 +20,7 @@ struct node {
     hvd_request request; /* without tensors */
     double factors[2];   /* before and after the reduction */
     bool splits_given;   /* alltoall: false: the same number of rows to all ranks */
+    bool step;           /* it reports an update of its optimizer */
     char name[NAME_MOST];
 };
 
@@ -244,6 +245,8 @@ static hvd_code submit(const struct node *node, struct call *call, hvd_status *s
         code = read_splits(call, context, request.process_set, &request, status);
     if (code)
         goto release_context;
+    if (node->step)
+        engine->optimizer_step(context, node->name, NULL);
     code = engine->submit(context, &request, &call->handle, status);
     if (code)
         goto release_context;
@@ -319,6 +322,8 @@ static void *create(TF_OpKernelConstruction *construction, hvd_operation operati
         request->process_set = (int32_t)kernel_read_integer(construction, "process_set_id", failure);
         if (operation == HVD_ALLTOALL)
             node->splits_given = kernel_read_integer(construction, "splits_given", failure) != 0;
+        if (operation == HVD_ALLREDUCE)
+            node->step = kernel_read_integer(construction, "step", failure) != 0;
         if (operation == HVD_BROADCAST)
             request->root = (int32_t)kernel_read_integer(construction, "root_rank", failure);
         if (operation == HVD_ALLREDUCE || operation == HVD_REDUCESCATTER) {

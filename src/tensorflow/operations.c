@@ -24,6 +24,9 @@ static const char some[] = "T: list(" TYPES ") >= 1";
 /* Factors are the bits of a float64, as TensorFlow's attributes have floats of 32 bits only. */
 #define REDUCING "reduce_op: int", "prescale_bits: int", "postscale_bits: int"
 #define ROOT     "root_rank: int"
+/* Not 0 in the one operation of an update that reports it (hvd_optimizer_step), under the operation's name.
+ */
+#define STEP "step: int = 0"
 
 /* A resource that is never read. It keeps TensorFlow from folding and merging operations. Being stateful
  * would also do that, but TensorFlow runs stateful operations one after another unless they have resources of
@@ -95,7 +98,7 @@ static void scalar(TF_ShapeInferenceContext *context, TF_Status *status)
 
 /* ---- definitions -------------------------------------------------------------------------------------- */
 
-enum { MOST = 8 }; /* attributes of one, and a NULL */
+enum { MOST = 9 }; /* attributes of one, and a NULL */
 
 static const struct definition {
     const char *name;
@@ -104,9 +107,9 @@ static const struct definition {
     const char *outputs[MOST];
     tf_shape_fn *shape;
 } definitions[] = {
-    {"HorovodAllreduce", {one, NAME, SET, REDUCING}, {"tensor: T", TOKEN}, {"output: T"}, same_shapes},
+    {"HorovodAllreduce", {one, NAME, SET, REDUCING, STEP}, {"tensor: T", TOKEN}, {"output: T"}, same_shapes},
     {"HorovodGroupedAllreduce",
-     {some, NAME, SET, REDUCING},
+     {some, NAME, SET, REDUCING, STEP},
      {"tensors: T", TOKEN},
      {"outputs: T"},
      same_shapes},

@@ -59,12 +59,12 @@ static const struct xla_api api = {.head.struct_size = sizeof api,
                                    .future_set_error = future_set_error};
 
 enum { XLA_S32 = 4, XLA_F32 = 11 }; /* types of tensors */
-enum { ATTRIBUTES = 9, ARRAYS_MOST = 4 };
+enum { ATTRIBUTES = 10, ARRAYS_MOST = 4 };
 
 /* One call: its operation, and arrays of one dimension. */
 struct trial {
     const char *name;
-    int64_t operation, reduction, root, set, grouped, generated;
+    int64_t operation, reduction, root, set, grouped, generated, step;
     double prescale, postscale;
     int count;
     struct {
@@ -100,12 +100,12 @@ static void await(struct xla_future *future, struct outcome *outcome)
 static struct outcome call_handler(const struct trial *trial, const struct xla_api *runtime)
 {
     enum { NAME = 2 };
-    static const char *const names[ATTRIBUTES] = {"generated",   "grouped",   "name",
-                                                  "operation",   "postscale", "prescale",
-                                                  "process_set", "reduction", "root"};
-    const void *values[ATTRIBUTES] = {&trial->generated, &trial->grouped,   trial->name,
-                                      &trial->operation, &trial->postscale, &trial->prescale,
-                                      &trial->set,       &trial->reduction, &trial->root};
+    static const char *const names[ATTRIBUTES] = {"generated", "grouped",  "name",        "operation",
+                                                  "postscale", "prescale", "process_set", "reduction",
+                                                  "root",      "step"};
+    const void *values[ATTRIBUTES] = {&trial->generated, &trial->grouped,  trial->name, &trial->operation,
+                                      &trial->postscale, &trial->prescale, &trial->set, &trial->reduction,
+                                      &trial->root,      &trial->step};
     struct xla_text texts[ATTRIBUTES], name = {trial->name, strlen(trial->name)}, *text_list[ATTRIBUTES];
     struct xla_scalar scalars[ATTRIBUTES];
     void *list[ATTRIBUTES];

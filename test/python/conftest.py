@@ -7,7 +7,7 @@ marked `own_process` runs on 1 rank only.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,20 @@ def rank() -> int:
 @pytest.fixture
 def size() -> int:
     return hvd.size()
+
+
+@pytest.fixture
+def counted_steps() -> Callable[[Callable[[], Any]], int]:
+    """Trains at least two steps, and returns how many this rank has counted."""
+
+    def count(train: Callable[[], Any]) -> int:
+        for _ in range(2):  # so the first step of `train` is not another one than this one
+            _core.optimizer_step("test")
+        before = hvd.metrics(flat=True)["horovod/steps"]
+        train()
+        return 1 + round(hvd.metrics(flat=True)["horovod/steps"] - before)
+
+    return count
 
 
 def is_known_to_numpy(dtype: str) -> bool:

@@ -356,6 +356,37 @@ def shard(array: Any) -> Any:
     return array[hvd.rank() :: hvd.size()]
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_count_steps(compiled: bool, counted_steps: Any) -> None:
+    step = hvd.value_and_grad(prediction_error)
+    step = jax.jit(step) if compiled else step
+
+    def train() -> None:
+        for _ in range(4):
+            jax.block_until_ready(step(first_params(), shard(DATA), shard(TARGET)))
+
+    assert counted_steps(train) == 4
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_optimizers_count_steps(passes: int, counted_steps: Any) -> None:
+    optax = pytest.importorskip("optax", reason="optax is not installed")
+    optimizer, params = hvd.DistributedOptimizer(optax.adam(0.1)), first_params()
+
+    @jax.jit
+    def update(number: Any, state: Any) -> Any:
+        """Uses the gradients of the last of several passes."""
+        used = number % passes == passes - 1
+        return lax.cond(used, lambda: optimizer.update(params, state, params)[1], lambda: state)
+
+    def train() -> None:
+        state = optimizer.init(params)
+        for number in range(8):
+            state = jax.block_until_ready(update(number, state))
+
+    assert counted_steps(train) == 8 // passes
+
+
 @on_two_ranks
 @pytest.mark.parametrize(
     ("name", "every"), [("adam", 1), ("adam", 2), ("lamb", 1), ("noisy_sgd", 1), ("rmsprop", 1), ("sgd", 1)]

@@ -130,6 +130,13 @@ def test_with_every_option(name: str, data: Any, rank: int, size: int) -> None:
     compare(name, data, rank, size)
 
 
+@pytest.mark.parametrize("passes", [1, 2])
+def test_counts_steps(passes: int, data: Any, counted_steps: Any, rank: int, size: int) -> None:
+    """A step is an update of the weights."""
+    optimizer = hvd.DistributedOptimizer(sgd(), backward_passes_per_step=passes)
+    assert counted_steps(lambda: together(optimizer, data, rank, size)) == 2 * STEPS // passes
+
+
 @pytest.mark.skipif(BACKEND == "jax", reason="JAX takes 12 s for it")
 def test_eagerly(data: Any, rank: int, size: int) -> None:
     compare("sgd", data, rank, size, run_eagerly=True)

@@ -89,6 +89,15 @@ OPTIMIZERS: dict[str, tuple[Make, dict[str, Any]]] = {
 
 
 @every_kind
+@pytest.mark.parametrize("passes", [1, 2])
+def test_counts_steps(passes: int, kind: Any, data: Any, counted_steps: Any, rank: int, size: int) -> None:
+    """A step is an update of the weights."""
+    optimizer = hvd.DistributedOptimizer(kind.SGD(0.1), backward_passes_per_step=passes)
+    x, y = (own_part(each, rank, size) for each in data)
+    assert counted_steps(lambda: fit(optimizer, x, y, BATCH // size)) == 2 * STEPS // passes
+
+
+@every_kind
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_one_process_trains_the_same(name: str, kind: Any, data: Any, rank: int, size: int) -> None:
     make, options = OPTIMIZERS[name]

@@ -347,6 +347,33 @@ def test_a_trainer_as_one_process_with_all_data(optimizer: str, style: str, rank
         np.testing.assert_allclose(actual[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.parametrize("style", ["plain", "groups"])
+def test_a_trainer_counts_steps(style: str, counted_steps: Any, rank: int) -> None:
+    net = network(1)
+    net(data(rank)[0])
+    trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", **STYLES[style])
+    assert counted_steps(lambda: train(net, trainer, [data(rank)], 4)) == 4
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_an_optimizer_counts_steps(together: bool, counted_steps: Any) -> None:
+    """Also one that is given each of many parameters by itself."""
+    optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=0.1))
+    weights = [mx.nd.ones((2,)) for _ in range(40)]
+    states = [optimizer.create_state(i, weight) for i, weight in enumerate(weights)]
+
+    def train() -> None:
+        for _ in range(4):
+            if together:
+                optimizer.update([*range(40)], weights, [weight.copy() for weight in weights], states)
+                continue
+            for i, weight in enumerate(weights):
+                optimizer.update(i, weight, weight.copy(), states[i])
+        mx.nd.waitall()
+
+    assert counted_steps(train) == 4
+
+
 @pytest.mark.parametrize("compression", [hvd.Compression.none, hvd.Compression.fp16])
 def test_compression(compression: Any, rank: int, size: int) -> None:
     net = network(1)

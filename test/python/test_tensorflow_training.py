@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,21 @@ def test_local_layers(rank: int, size: int) -> None:
     assert np.isclose(first, (size + 1) / 2) and np.isclose(second, (rank + 1) / size)
 
 
+@pytest.mark.parametrize("function", [False, True], ids=["eager", "function"])
+@pytest.mark.parametrize("groups", [None, 2])
+def test_tapes_count_steps(groups: int | None, function: bool, counted_steps: Any, rank: int) -> None:
+    weights = [tf.Variable(value) for value in initial()]
+
+    def step(x: Any, y: Any) -> None:
+        wrap = partial(hvd.DistributedGradientTape, groups=groups)
+        for weight, gradient in zip(weights, gradients_of(weights, x, y, wrap), strict=True):
+            weight.assign_sub(0.1 * gradient)
+
+    run = tf.function(step) if function else step
+    x, y = map(tf.constant, batch(rank, 0))
+    assert counted_steps(lambda: [run(x, y) for _ in range(STEPS)]) == STEPS
+
+
 # ---- optimizers of TensorFlow 1 --------------------------------------------------------------------------
 
 
@@ -215,6 +231,16 @@ def test_accumulation(average: bool, rank: int, size: int) -> None:
     batches = [tuple(map(np.concatenate, zip(*pair, strict=True))) for pair in pairs]
     alone = trained(lambda: v1.train.GradientDescentOptimizer(0.1 if average else 0.2), batches)
     assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(ours, alone, strict=True))
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_optimizers_count_steps(passes: int, counted_steps: Any, rank: int) -> None:
+    def train() -> None:
+        make = v1.train.GradientDescentOptimizer
+        batches = [batch(rank, step) for step in range(2 * STEPS)]
+        trained(lambda: hvd.DistributedOptimizer(make(0.1), backward_passes_per_step=passes), batches)
+
+    assert counted_steps(train) == 2 * STEPS // passes
 
 
 def test_eager_minimize(rank: int, size: int) -> None:

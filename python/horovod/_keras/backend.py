@@ -12,6 +12,7 @@ except ImportError as error:
     raise ImportError("horovod.keras needs Keras, which is not installed here: pip install keras") from error
 
 from horovod._keras import jax_trainer
+from horovod.framework.compression import NoneCompressor
 from horovod.framework.gradient_list import DenseTensors, EagerTensors, Tensors
 from horovod.framework.reducer import Rules
 
@@ -31,14 +32,9 @@ class _OneCall(DenseTensors[Any]):
     def reduce(
         self, groups: Sequence[Sequence[Any]], names: Sequence[str], rules: Rules
     ) -> Sequence[Sequence[Any]]:
-        before, after = rules.factors
-        return framework.allreduce(  # type: ignore[no-any-return]
-            [[*group] for group in groups],
-            op=rules.op,
-            name=names[0],
-            prescale_factor=before,
-            postscale_factor=after,
-            process_set=rules.process_set,
+        tree = [[*group] for group in groups]
+        return framework.operations.reduce_gradients(  # type: ignore[no-any-return]
+            tree, rules.op, names[0], NoneCompressor, rules.factors, rules.process_set
         )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, overload
 
 from horovod import _core
 from horovod.common import process_sets as _sets
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.faults import publish_exceptions
+from horovod.common.figures import figures
 from horovod.common.members import address_of, settings_of
 from horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from horovod.common.starter import adopt_variables
@@ -49,6 +50,7 @@ __all__ = [
     "shutdown",
     "size",
     "start_timeline",
+    "step",
     "stop_timeline",
 ]
 
@@ -130,7 +132,28 @@ def stop_timeline() -> None:
     _core.timeline_stop()
 
 
-def metrics() -> dict[int, dict[str, dict[str, float]]]:
+def step(samples: int | None = None, step: int | None = None) -> None:
+    """Reports that a step of training has ended, for ``horovodrun --status`` and other views of the job.
+
+    Optimizers and tapes of Horovod report their updates by themselves. A program that uses one may also call
+    this function, before or after the update, to add samples or a number: no step is counted twice. Call it
+    outside functions that are compiled (``jax.jit``, ``tf.function``), where it would run only once.
+
+    Args:
+        samples: how many samples this rank has trained on in the step.
+        step: its number by the program's own count, e.g. after a restart; None: the next one.
+
+    Raises:
+        ValueError: ``init`` was not called, or a number is negative.
+    """
+    _core.step(-1 if step is None else step, 0 if samples is None else samples)
+
+
+@overload
+def metrics(flat: Literal[False] = False) -> dict[int, dict[str, dict[str, float]]]: ...
+@overload
+def metrics(flat: Literal[True]) -> dict[str, float]: ...
+def metrics(flat: bool = False) -> dict[int, dict[str, dict[str, float]]] | dict[str, float]:
     """Returns counters of this rank since ``init``, by process set id and operation; they are always on.
 
     ``metrics()[0]["allreduce"]`` has ``submitted``, ``succeeded`` and ``failed`` requests (the rest is in
@@ -138,9 +161,16 @@ def metrics() -> dict[int, dict[str, dict[str, float]]]:
     and the ``wait_seconds`` that callers spent in ``synchronize`` and blocking calls. An operation that was
     never used has no row. Counters only grow, and the rows of removed process sets remain.
 
+    Args:
+        flat: return one dict of floats for dashboards such as TensorBoard instead, by names that begin with
+            ``"horovod/"``; docs/watching.md lists them. Rates and shares are those since the call before.
+            Empty before ``init`` and after ``shutdown``; it never raises.
+
     Raises:
-        ValueError: ``init`` was not called.
+        ValueError: ``init`` was not called, and ``flat`` is false.
     """
+    if flat:
+        return figures()
     names = ("submitted", "succeeded", "failed", "batches", "bytes", "wait_seconds")
     sets: dict[int, dict[str, dict[str, float]]] = {}
     for process_set, operation, *values in _core.counters():

@@ -37,7 +37,7 @@ class Tensors(Protocol[A]):
     def reduce(
         self, groups: Sequence[Sequence[A]], names: Sequence[str], rules: Rules
     ) -> Sequence[Sequence[A]]:
-        """Reduces every group of dense gradients as one operation, or all groups as one.
+        """Reduces every group of dense gradients as one operation, or all groups as one; reports a step.
 
         Groups must not wait for each other: all are started before one is waited for, or they may run in
         any order.
@@ -271,6 +271,7 @@ class EagerTensors(DenseTensors[A]):
             else self.collectives.allreduce_async(group[0], None, name, *how)
             for group, name in zip(groups, names, strict=True)
         ]
+        _core.optimizer_step(names[0])
         _core.wait(handles)
         results = [handle.wait() for handle in handles]
         return [result if len(group) > 1 else [result] for group, result in zip(groups, results, strict=True)]

@@ -110,9 +110,33 @@ def allreduce(
         ValueError: an argument of this rank is invalid, or the program runs on several local devices.
         jax.errors.JaxRuntimeError: the ranks disagree, or one is lost; raised when the result is needed.
     """
+    return _reduce(tensor, op, name, compression, (prescale_factor, postscale_factor), process_set, False)
+
+
+def reduce_gradients(
+    tensor: Any,
+    op: int,
+    name: str | None,
+    compression: type[Compressor],
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+) -> Any:
+    """Does ``allreduce``, and reports a step of training whenever it runs."""
+    return _reduce(tensor, op, name, compression, factors, process_set, True)
+
+
+def _reduce(
+    tensor: Any,
+    op: int,
+    name: str | None,
+    compression: type[Compressor],
+    factors: tuple[float, float],
+    process_set: ProcessSet,
+    step: bool,
+) -> Any:
     leaves, structure = jax.tree.flatten(tensor)
     arrays = [_convert(ALLREDUCE, i, leaf) for i, leaf in enumerate(leaves)]
-    how = {"reduction": operator.index(op), **_factors(prescale_factor, postscale_factor)}
+    how = {"reduction": operator.index(op), "step": step, **_factors(*factors)}
     outputs = send_compressed(
         compression, arrays, lambda small: _collect(ALLREDUCE, small, name, process_set, **how)
     )

@@ -14,7 +14,7 @@ from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.framework.compression import Compression, Compressor
 from horovod.framework.grouping import split_factor
-from horovod.jax.operations import allreduce, broadcast
+from horovod.jax.operations import broadcast, reduce_gradients
 
 _initializing = ContextVar("a DistributedOptimizer makes its state", default=False)
 
@@ -31,7 +31,8 @@ def DistributedOptimizer(  # noqa: N802
     them.
 
     State and parameters that are equal on all ranks at the start (``broadcast_parameters``) remain equal. For
-    several backward passes a step wrap it into ``optax.MultiSteps``, which then communicates once a step.
+    several backward passes a step wrap it into ``optax.MultiSteps``, which calls it, and so communicates and
+    counts a step, in every pass.
 
     Args:
         optimizer: an optimizer of optax; wrap the whole chain, so that clipping uses the average.
@@ -52,7 +53,7 @@ def DistributedOptimizer(  # noqa: N802
             f"DistributedOptimizer takes an optimizer of optax, such as optax.adam(0.001), not {optimizer!r}"
         )
     inner = optax.with_extra_args_support(optimizer)
-    before, after = _factors(gradient_predivide_factor, op)
+    factors = _factors(gradient_predivide_factor, op)
 
     def init(params: Any) -> Any:
         if _initializing.get():
@@ -67,7 +68,7 @@ def DistributedOptimizer(  # noqa: N802
             _initializing.reset(token)
 
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
-        reduced = allreduce(updates, op, name, compression, before, after, process_set)
+        reduced = reduce_gradients(updates, op, name, compression, factors, process_set)
         return inner.update(reduced, state, params, **extra)
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -93,12 +94,12 @@ def value_and_grad(
     Other arguments are those of ``jax.value_and_grad``; for the named ones see ``DistributedOptimizer``.
     """
     differentiate = jax.value_and_grad(fun, *args, **kwargs)
-    before, after = _factors(gradient_predivide_factor, op)
+    factors = _factors(gradient_predivide_factor, op)
 
     @functools.wraps(fun)
     def run(*args: Any, **kwargs: Any) -> Any:
         value, gradients = differentiate(*args, **kwargs)
-        return value, allreduce(gradients, op, name, compression, before, after, process_set)
+        return value, reduce_gradients(gradients, op, name, compression, factors, process_set)
 
     return run
 

@@ -52,6 +52,7 @@ class Spec(NamedTuple):
     root: int = 0
     grouped: bool = False
     rows: tuple[int, ...] = ()  # rows of each result of an allgather
+    step: bool = False  # it reports a step of training, under its name
 
     @property
     def prescale(self) -> float:
@@ -63,7 +64,7 @@ class Spec(NamedTuple):
 
     def follower(self, operation: _core.Operation, suffix: str = "gradient", **changes: Any) -> Spec:
         """Returns a collective of the same ranks for a derivative of this one."""
-        return self._replace(operation=operation, name=f"{self.name}.{suffix}", **changes)
+        return self._replace(operation=operation, name=f"{self.name}.{suffix}", step=False, **changes)
 
 
 collective_p = Primitive("horovod")
@@ -158,6 +159,7 @@ def _lower(context: Any, *operands: Any, spec: Spec) -> Any:
         *operands,
         name=_name(context, spec),
         operation=np.int64(spec.operation.number),
+        step=np.int64(spec.step),
         **{key: np.float64(it) if isinstance(it, float) else np.int64(it) for key, it in _fields(spec)},
     )
 
@@ -165,6 +167,8 @@ def _lower(context: Any, *operands: Any, spec: Spec) -> Any:
 def _run_on_host(*arrays: Any, spec: Spec) -> list[Any]:
     request = _core.describe(spec.operation, **dict(_fields(spec)))
     inputs = [np.asarray(array, order="C") for array in arrays]
+    if spec.step:
+        _core.optimizer_step(spec.name)
     if spec.operation is BARRIER:
         _core.run(request, spec.name, [])
         return inputs

@@ -8,6 +8,7 @@ from typing import Any
 
 import mxnet as mx
 
+from horovod import _core
 from horovod.common.basics import Average, ProcessSet, Sum, global_process_set
 from horovod.common.process_sets import is_member
 from horovod.common.util import split_list
@@ -92,6 +93,8 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
         return vars(self)
 
     def _sum(self, index: Any, gradient: Any) -> None:
+        """Sums some gradients of a step, which ends with the first ones of the next step."""
+        _core.optimizer_step(f"optimizer.{index}")
         options = vars(self)["_options"]
         if options is not None:
             pairs = list(zip(index, gradient, strict=True)) if isinstance(index, (list, tuple)) else None
@@ -174,6 +177,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         ]
 
     def _allreduce_grads(self) -> None:
+        _core.optimizer_step(f"trainer.{self._prefix}")
         if not self._set:
             return
         gradients = self._gradients()

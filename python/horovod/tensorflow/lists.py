@@ -32,16 +32,20 @@ class GraphTensors(Tensors[Any]):
     def reduce(
         self, groups: Sequence[Sequence[Any]], names: Sequence[str], rules: Rules
     ) -> Sequence[Sequence[Any]]:
-        """Adds an operation for each group to a graph. If operations would block each other, all are one."""
+        """Adds an operation for each group to a graph. If operations would block each other, all are one.
+
+        The first one reports a step of training when it runs.
+        """
         how = (rules.op, *rules.factors, True, rules.process_set)
         if asynchronous and not tf.executing_eagerly():
             return [
-                _grouped_allreduce(group, name, *how)
+                _grouped_allreduce(group, name, *how, step=group is groups[0])
                 if len(group) > 1
-                else [_allreduce(group[0], name, *how)]
+                else [_allreduce(group[0], name, *how, step=group is groups[0])]
                 for group, name in zip(groups, names, strict=True)
             ]
-        flat = iter(_grouped_allreduce([tensor for group in groups for tensor in group], names[0], *how))
+        tensors = [tensor for group in groups for tensor in group]
+        flat = iter(_grouped_allreduce(tensors, names[0], *how, step=True))
         return [[next(flat) for _ in group] for group in groups]
 
     def gather(self, gradients: Sequence[Any], names: Sequence[str], rules: Rules) -> Sequence[Any]:

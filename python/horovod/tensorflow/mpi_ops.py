@@ -52,9 +52,10 @@ def _allreduce(
     postscale_factor: float = 1.0,
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
+    step: bool = False,
 ) -> Any:
-    """Reduces a dense tensor over all ranks."""
-    how = reducing(op, prescale_factor, postscale_factor)
+    """Reduces a dense tensor over all ranks; ``step``: it reports a step of training under its name."""
+    how = reducing(op, prescale_factor, postscale_factor) | {"step": int(step)}
     return call_one("Allreduce", tensor, name, ignore_name_scope, process_set, **how)
 
 
@@ -66,9 +67,10 @@ def _grouped_allreduce(
     postscale_factor: float = 1.0,
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
+    step: bool = False,
 ) -> list[Any]:
-    """Reduces dense tensors of any types as one operation."""
-    how = reducing(op, prescale_factor, postscale_factor)
+    """Reduces dense tensors of any types as one operation; ``step`` is as for ``_allreduce``."""
+    how = reducing(op, prescale_factor, postscale_factor) | {"step": int(step)}
     return call_group("Allreduce", tensors, name, ignore_name_scope, process_set, **how)
 
 
