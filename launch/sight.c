@@ -193,6 +193,27 @@ static void find_process(struct found *found)
     sight->memory_bytes = sight->system.page_count * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+/* A wait in Horovod is mostly sleep, so it is taken from the time in which the thread neither ran nor waited
+ * for a processor. */
+static struct sight_times times_of(const struct sight *sight, int64_t now)
+{
+    const struct page_summary *page = &sight->page;
+    const struct page_identity *identity = &page->identity;
+    struct sight_times times = {0};
+    if (!sight->process || !identity->opened)
+        return times;
+    int64_t left = now - identity->opened - (int64_t)page->all.wait_ns;
+    for (int i = 0; i < page->thread_count && i < 1; i++)
+        left -= now - page->threads[i].since;
+    if (sight->system.running > identity->running)
+        times.running = sight->system.running - identity->running;
+    if (sight->system.runnable > identity->runnable)
+        times.runnable = sight->system.runnable - identity->runnable;
+    left -= (int64_t)(times.running + times.runnable);
+    times.blocked = left > 0 ? (uint64_t)left : 0;
+    return times;
+}
+
 bool host_pages_glance(struct host_pages *pages)
 {
     bool joined = true;
@@ -210,6 +231,7 @@ bool host_pages_glance(struct host_pages *pages)
 
 void host_pages_read(struct host_pages *pages)
 {
+    struct platform_load load = platform_load();
     for (int i = 0; i < pages->count; i++) {
         struct found *found = &pages->list[i];
         struct sight *sight = &found->sight;
@@ -223,6 +245,8 @@ void host_pages_read(struct host_pages *pages)
             continue;
         sight->seconds = found->glanced ? (double)(now - found->glanced) / CLOCK_SECOND : 0;
         find_process(found);
+        sight->times = times_of(sight, now);
+        sight->load = load;
     }
 }
 
@@ -536,6 +560,11 @@ void sight_put(const struct sight *sight, int64_t now, struct wire_writer *body)
     wire_put_u64(body, sight->memory_bytes);
     wire_put_f64(body, sight->seconds);
     wire_put_u64(body, sight->ended_before);
+    wire_put_u64(body, sight->times.running);
+    wire_put_u64(body, sight->times.runnable);
+    wire_put_u64(body, sight->times.blocked);
+    put_number(sight->load.runnable, body);
+    put_number(sight->load.cores, body);
 }
 
 bool sight_get(struct sight *sight, int64_t now, struct wire_reader *body)
@@ -547,5 +576,10 @@ bool sight_get(struct sight *sight, int64_t now, struct wire_reader *body)
     sight->memory_bytes = wire_get_u64(body);
     sight->seconds = get_number_up_to(1e9, body);
     sight->ended_before = wire_get_u64(body);
+    sight->times.running = (uint64_t)get_nanoseconds(body);
+    sight->times.runnable = (uint64_t)get_nanoseconds(body);
+    sight->times.blocked = (uint64_t)get_nanoseconds(body);
+    sight->load.runnable = get_number(body);
+    sight->load.cores = get_number(body);
     return !body->failed;
 }

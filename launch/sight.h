@@ -10,6 +10,13 @@
 #include "base/wire.h"
 #include "watch/page_read.h"
 
+/* What the main thread of a rank has done outside of Horovod since hvd_init, in ns. */
+struct sight_times {
+    uint64_t running;  /* it had a processor */
+    uint64_t runnable; /* it waited for one */
+    uint64_t blocked;  /* it slept, or waited for data, a lock or another process */
+};
+
 struct sight {
     bool seen; /* false: its host has not answered; only rank and host are known, and the rest is zero */
     struct page_summary page;       /* its times are clock_now's of this process */
@@ -18,6 +25,10 @@ struct sight {
     uint64_t memory_bytes;          /* that the process occupies */
     double seconds;                 /* since the look before this one; 0: there was none */
     uint64_t ended_before;          /* requests that had ended then */
+    struct sight_times times;       /* zero if it has no process any longer */
+    struct platform_load load;      /* of its host */
+    int64_t late_ns;                /* for which the job has waited for this rank alone: lateness.h */
+    double late_share;              /* the same, of the last minutes */
 };
 
 void sight_free(struct sight *sight); /* zeroed memory is fine */

@@ -1,6 +1,7 @@
 /* status_json.c - see status_json.h. */
 #include "status_json.h"
 #include "json.h"
+#include "slowness.h"
 #include "verdict.h"
 
 #include "base/clock.h"
@@ -168,6 +169,12 @@ static void put_rank(const struct survey *survey, const struct sight *rank, FILE
     fprintf(file, "\"in_horovod\": %.4f, \"wait_seconds\": %.3f, \"memory_bytes\": %" PRIu64 ", ",
             survey_share_in_horovod(survey, rank), (double)rank->page.all.wait_ns / CLOCK_SECOND,
             rank->memory_bytes);
+    fprintf(file,
+            "\"late_seconds\": %.3f, \"late_share\": %.4f, \"late_ms_per_step\": %.3f, "
+            "\"program\": {\"running\": %.3f, \"runnable\": %.3f, \"blocked\": %.3f}, ",
+            (double)rank->late_ns / CLOCK_SECOND, rank->late_share, 1000 * slowness_per_step(survey, rank),
+            (double)rank->times.running / CLOCK_SECOND, (double)rank->times.runnable / CLOCK_SECOND,
+            (double)rank->times.blocked / CLOCK_SECOND);
     put_counters(&rank->page, file);
     fputc('}', file);
 }

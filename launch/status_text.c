@@ -1,5 +1,6 @@
 /* status_text.c - see status_text.h. */
 #include "status_text.h"
+#include "slowness.h"
 #include "verdict.h"
 
 #include "base/clock.h"
@@ -107,6 +108,8 @@ struct row {
     int count;
     bool late;
     double in_horovod;     /* sum of shares */
+    double late_share;     /* the largest */
+    double late_per_step;  /* the largest, in seconds */
     uint64_t memory_bytes; /* the largest */
 };
 
@@ -120,6 +123,10 @@ static void add_to_row(const struct survey *survey, struct row *row, const struc
     row->last_host = host;
     row->in_horovod += share;
     row->memory_bytes = rank->memory_bytes > row->memory_bytes ? rank->memory_bytes : row->memory_bytes;
+    if (rank->late_share > row->late_share) {
+        row->late_share = rank->late_share;
+        row->late_per_step = slowness_per_step(survey, rank);
+    }
 }
 
 /* Equal ranks are one row, and those that find no other row share the last one. Returns the number of rows;
@@ -129,7 +136,8 @@ static int make_rows(const struct survey *survey, struct row *rows, uint8_t *of)
     const struct page_waiting *waiting = survey_late(survey);
     int made = 0;
     for (int i = 0; i < survey->count; i++) {
-        struct row row = {.late = waiting && waiting->parts[i] == PART_MISSING};
+        struct row row = {.late = (waiting && waiting->parts[i] == PART_MISSING) ||
+                                  slowness_is_late(&survey->ranks[i])};
         int at = 0;
         verdict_state(&survey->ranks[i], row.state, sizeof row.state);
         while (at < made && (rows[at].late != row.late || strcmp(rows[at].state, row.state) != 0))
@@ -152,9 +160,9 @@ static void put_row(const struct survey *survey, const struct row *row, const ui
         append_text(hosts, sizeof hosts, "%s", row->host);
     else
         append_text(hosts, sizeof hosts, "%d hosts", row->hosts);
-    fprintf(file, "%-12s %-12s %-44s %8.0f %% %7.2f GB%s\n", ranks, hosts, row->state,
-            100 * row->in_horovod / row->count, (double)row->memory_bytes / 1e9,
-            row->late ? "   <- late" : "");
+    fprintf(file, "%-12s %-12s %-38s %8.0f %% %4.0f %% %7.0f ms %7.2f GB%s\n", ranks, hosts, row->state,
+            100 * row->in_horovod / row->count, 100 * row->late_share, 1000 * row->late_per_step,
+            (double)row->memory_bytes / 1e9, row->late ? "   <- late" : "");
 }
 
 /* The rows of few ranks come first. */
@@ -163,7 +171,8 @@ static void put_table(const struct survey *survey, FILE *file)
     struct row *rows = calloc((size_t)survey->count, sizeof *rows);
     uint8_t *of = calloc((size_t)survey->count, 1);
     int made = rows && of ? make_rows(survey, rows, of) : 0;
-    fprintf(file, "%-12s %-12s %-44s %s  %s\n", "rank", "host", "state", "in Horovod", "memory");
+    fprintf(file, "%-12s %-12s %-38s %s\n", "rank", "host", "state",
+            "in Horovod   late  late/step     memory");
     for (int shown = 0, members = 1; shown < made; members++) {
         for (int i = 0; i < made; i++) {
             if (rows[i].count != members)

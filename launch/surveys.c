@@ -1,5 +1,6 @@
 /* surveys.c - see surveys.h. */
 #include "surveys.h"
+#include "lateness.h"
 #include "verdict.h"
 
 #include "base/status.h"
@@ -115,6 +116,7 @@ static hvd_code make(struct survey *survey, struct sight *sights, int count,
     add_hosts(survey, origin);
     add_totals(survey);
     TRY(find_waitings(survey, status));
+    lateness_find(survey->ranks, survey->count, survey->taken);
     survey->verdict = verdict_write(survey, survey->text, sizeof survey->text);
     return HVD_OK;
 }

@@ -1,6 +1,7 @@
 /* verdict.c - see verdict.h. The rules are asked in their order, and the first that fits writes the sentence:
  * what explains most comes first, so a stopped process before those that wait for it. */
 #include "verdict.h"
+#include "slowness.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -309,7 +310,7 @@ enum verdict verdict_write(const struct survey *survey, char *text, size_t capac
     text[0] = '\0';
     if (say_silent(&job) || say_stopped(&job) || say_ended(&job) || say_failed(&job))
         return VERDICT_BROKEN;
-    if (say_joining(&job) || say_late(&job) || say_slow(&job))
+    if (say_joining(&job) || say_late(&job) || say_slow(&job) || slowness_write(survey, text, capacity))
         return VERDICT_LATE;
     say_progress(&job);
     return VERDICT_HEALTHY;

@@ -66,6 +66,12 @@ struct platform_process {
 };
 /* Returns false if there is no such process, or it can't be seen. */
 bool platform_process(pid_t id, struct platform_process *process);
+/* How much this host has to do. */
+struct platform_load {
+    int runnable; /* threads that run or wait for a processor, without the calling one */
+    int cores;    /* that are online; 0: unknown */
+};
+struct platform_load platform_load(void);
 /* Its id as seen from here; 0: it can't be seen. */
 pid_t platform_peer_process(int socket);
 /* Returns the state of that process as a letter of ps(1), e.g. 'T' when it is stopped; '\0': it cannot be

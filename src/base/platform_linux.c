@@ -316,6 +316,20 @@ bool platform_process(pid_t id, struct platform_process *process)
     return true;
 }
 
+struct platform_load platform_load(void)
+{
+    char text[128];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    struct platform_load load = {0};
+    /* "0.20 0.18 0.12 runnable/all newest-id" */
+    if (!read_text("/proc/loadavg", text, sizeof text) ||
+        sscanf(text, "%*s %*s %*s %d/", &load.runnable) != 1 || cores < 1)
+        return (struct platform_load){0};
+    load.runnable -= load.runnable > 0;
+    load.cores = (int)cores;
+    return load;
+}
+
 char platform_peer_state(int socket)
 {
     struct platform_process process;

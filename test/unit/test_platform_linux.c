@@ -1,5 +1,6 @@
 /* test_platform_linux.c - descriptors that are received over a Unix socket: none stays open unasked, whatever
- * the peer sends; the state of the process at its other end; shared memory under signals and limits. */
+ * the peer sends; the state of the process at its other end; shared memory under signals and limits;
+ * processor time. */
 #include "base/platform.h"
 #include "test.h"
 
@@ -141,4 +142,26 @@ TEST(test_memory_beyond_the_limit_of_files_is_an_error)
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
+}
+
+/* A system without schedstat says 0. */
+TEST(test_times_of_the_main_thread)
+{
+    struct platform_process before, after;
+    struct timespec start, now;
+    assert_true(platform_process(getpid(), &before));
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &start);
+    do
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    while ((now.tv_sec - start.tv_sec) * 1000000000L + now.tv_nsec - start.tv_nsec < 30000000L);
+    assert_true(platform_process(getpid(), &after));
+    assert_true(!after.running || after.running - before.running >= 20000000);
+    assert_true(after.runnable >= before.runnable);
+}
+
+TEST(test_load)
+{
+    struct platform_load load = platform_load();
+    assert_true(load.cores >= 1);
+    assert_true(load.runnable >= 0);
 }

@@ -21,7 +21,9 @@ static struct sight make(int requests)
                           .system.state = 'D',
                           .memory_bytes = UINT64_C(1) << 40,
                           .seconds = 0.25,
-                          .ended_before = 9};
+                          .ended_before = 9,
+                          .times = {.running = 5, .runnable = 6, .blocked = 7},
+                          .load = {.runnable = 8, .cores = 4}};
     struct page_summary *page = &sight.page;
     page->identity = (struct page_identity){.job = "a61c",
                                             .host = "b",
@@ -129,6 +131,8 @@ TEST(test_a_sight_passes_through_a_message)
     assert_int_equal(got.system.state, 'D');
     assert_int_equal(got.memory_bytes, sent.memory_bytes);
     assert_true(got.seen && got.seconds == 0.25 && got.ended_before == 9);
+    assert_memory_equal(&got.times, &sent.times, sizeof got.times);
+    assert_true(got.load.runnable == 8 && got.load.cores == 4);
     wire_reset(&message);
     sight_free(&sent);
 }

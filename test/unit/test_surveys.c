@@ -153,8 +153,15 @@ static char *printed(void (*write)(const struct survey *survey, FILE *file), int
         sight->memory_bytes = 510000000;
         sight->page.steps = (struct page_steps){1203, 64, 5203, NOW - waited, 74 * CLOCK_SECOND / 1000, true};
         sight->page.progress = NOW - waited;
+        sight->times = (struct sight_times){.running = 60 * CLOCK_SECOND, .runnable = 3 * CLOCK_SECOND / 2};
         if (i != 1)
             wait_in(sight, "allreduce.grad", NOW - waited);
+        if (i == 0 && waited > CLOCK_SECOND) {
+            sight->page.reporters = calloc(1, sizeof *sight->page.reporters);
+            assert_non_null(sight->page.reporters);
+            sight->page.reporters[sight->page.reporter_count++] =
+                (struct page_reporter){.rank = 1, .total = waited, .share = 0.14};
+        }
     }
     struct survey_origin origin = {.id = "0123456789abcdef0123456789abcdef",
                                    .name = "train",
@@ -177,17 +184,21 @@ TEST(test_text)
         "job train (01234567)  4 ranks on 2 hosts  up 16 min  step 5203, none for 14 s (median step 74 ms)\n"
         "waiting  1 request for rank 1: allreduce.grad (14 s)\n"
         "\n"
-        "rank         host         state                                        in Horovod  memory\n"
-        "1            a            sleeps in its own program                           0 %    0.51 GB   <- "
-        "late\n"
-        "0, 2, 3      2 hosts      waits in allreduce.grad                            14 %    0.51 GB\n");
+        "rank         host         state                                  in Horovod   late  late/step     "
+        "memory\n"
+        "1            a            sleeps in its own program                     0 %   14 %      10 ms    "
+        "0.51 GB"
+        "   <- late\n"
+        "0, 2, 3      2 hosts      waits in allreduce.grad                      14 %    0 %       0 ms    "
+        "0.51 GB"
+        "\n");
     free(text);
 }
 
 TEST(test_nobody_is_late_for_a_moment)
 {
     char *text = printed(status_text_write, CLOCK_SECOND / 100);
-    assert_null(strstr(text, "late"));
+    assert_null(strstr(text, "<- late"));
     assert_null(strstr(text, "waiting"));
     assert_non_null(strstr(text, "step 5203, 13.5 steps/s (median step 74 ms)\n"));
     free(text);
@@ -206,6 +217,9 @@ TEST(test_json)
     assert_non_null(strstr(text, "{\"rank\": 1, \"host\": \"a\", \"local_rank\": 0, \"pid\": 1001, "
                                  "\"state\": \"program\", \"text\": \"sleeps in its own program\", "
                                  "\"seconds\": null, "));
+    assert_non_null(strstr(text,
+                           "\"late_seconds\": 14.000, \"late_share\": 0.1400, \"late_ms_per_step\": 10.360, "
+                           "\"program\": {\"running\": 60.000, \"runnable\": 1.500, \"blocked\": 0.000}"));
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
     free(text);
 }

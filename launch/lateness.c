@@ -1,0 +1,75 @@
+/* lateness.c - see lateness.h. */
+#include "lateness.h"
+
+#include <stdlib.h>
+
+static int compare_rank(const void *rank, const void *sight)
+{
+    return *(const int *)rank - ((const struct sight *)sight)->page.identity.rank;
+}
+
+static struct sight *find_rank(struct sight *ranks, int count, int rank)
+{
+    return bsearch(&rank, ranks, (size_t)count, sizeof *ranks, compare_rank);
+}
+
+/* The bounds of a node, until it is visited, are what its parent has waited for its subtree. */
+static void visit(struct sight *ranks, int count, struct sight *node, struct sight **queue, int *queued,
+                  bool *seen)
+{
+    int64_t total = node->late_ns;
+    double share = node->late_share;
+    const struct page_summary *page = &node->page;
+    if (page->reporter_count) {
+        node->late_ns = 0;
+        node->late_share = 0;
+    }
+    for (int i = 0; i < page->reporter_count; i++) {
+        const struct page_reporter *reporter = &page->reporters[i];
+        struct sight *rank = find_rank(ranks, count, reporter->rank);
+        if (!rank || (rank != node && seen[rank - ranks])) /* a page may say anything */
+            continue;
+        rank->late_ns = reporter->total < total ? reporter->total : total;
+        rank->late_share = reporter->share < share ? reporter->share : share;
+        if (rank != node)
+            queue[(*queued)++] = rank;
+        seen[rank - ranks] = true;
+    }
+}
+
+/* After a slow collective the rank that has its result last also submits the next request last. It is not to
+ * blame for that: the time of its program bounds its lateness. */
+static void bound_by_program(struct sight *rank, int64_t now)
+{
+    const struct page_summary *page = &rank->page;
+    int64_t age = now - page->identity.opened, outside = age - (int64_t)page->all.wait_ns;
+    for (int i = 0; i < page->thread_count && i < 1; i++)
+        outside -= now - page->threads[i].since;
+    if (outside < 0)
+        outside = 0;
+    if (!page->identity.opened || age <= 0)
+        return;
+    double share = (double)outside / (double)age;
+    rank->late_ns = rank->late_ns < outside ? rank->late_ns : outside;
+    rank->late_share = rank->late_share < share ? rank->late_share : share;
+}
+
+void lateness_find(struct sight *ranks, int count, int64_t now)
+{
+    struct sight **queue = count ? calloc((size_t)count, sizeof *queue) : NULL;
+    bool *seen = count ? calloc((size_t)count, sizeof *seen) : NULL;
+    int queued = 0;
+    /* It is the root of the tree; a job of one rank has none. */
+    if (queue && seen && ranks->page.identity.rank == 0 && ranks->page.reporter_count) {
+        ranks->late_ns = INT64_MAX;
+        ranks->late_share = 1;
+        seen[0] = true;
+        queue[queued++] = ranks;
+    }
+    for (int i = 0; i < queued; i++)
+        visit(ranks, count, queue[i], queue, &queued, seen);
+    for (int i = 0; i < count; i++)
+        bound_by_program(&ranks[i], now);
+    free(seen);
+    free(queue);
+}

@@ -1,0 +1,13 @@
+/* lateness.h - how late each rank of a job is: each node of the tree knows it of its children and of itself
+ * (coordinate/late.h). Pure; any thread. */
+#ifndef HVD_LAUNCH_LATENESS_H
+#define HVD_LAUNCH_LATENESS_H
+
+#include "sight.h"
+
+/* Sets `late_ns` and `late_share` of the sights, which are in the order of their ranks: what the whole job
+ * has waited for each rank alone. A node counts its child's whole subtree, so what is counted above bounds
+ * what is counted below; and no rank is late for longer than it was outside of Horovod until `now`. */
+void lateness_find(struct sight *ranks, int count, int64_t now);
+
+#endif

@@ -1,0 +1,17 @@
+/* slowness.h - what slows down a job that makes progress: a rank that is late at each step, a rank that waits
+ * for a processor. Pure; any thread. */
+#ifndef HVD_LAUNCH_SLOWNESS_H
+#define HVD_LAUNCH_SLOWNESS_H
+
+#include "survey.h"
+
+/* Returns true if the job loses so much time to this rank that it is worth a word. */
+bool slowness_is_late(const struct sight *rank);
+
+/* Returns how much longer a step takes because of this rank, in seconds; 0: steps are not counted. */
+double slowness_per_step(const struct survey *survey, const struct sight *rank);
+
+/* Writes one sentence; returns false if nothing of that is the case. */
+bool slowness_write(const struct survey *survey, char *text, size_t capacity);
+
+#endif

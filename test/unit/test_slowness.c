@@ -1,0 +1,127 @@
+/* test_slowness.c - the sentence about a job that makes progress, but slowly. */
+#include "../../launch/slowness.h"
+#include "test.h"
+
+#include "base/clock.h"
+
+enum { RANKS = 4 };
+
+#define AGE (100 * CLOCK_SECOND)
+#define NOW (1000 * CLOCK_SECOND)
+
+static struct sight ranks[RANKS];
+static struct survey survey;
+
+static uint64_t seconds(double value)
+{
+    return (uint64_t)(value * CLOCK_SECOND);
+}
+
+/* All ranks compute for 40 s of 100, are blocked for 10 and wait for a processor for 1. */
+static int start(void **state)
+{
+    (void)state;
+    survey = (struct survey){.ranks = ranks,
+                             .count = RANKS,
+                             .size = RANKS,
+                             .host_count = 2,
+                             .taken = NOW,
+                             .steps.median = CLOCK_SECOND / 10};
+    for (int i = 0; i < RANKS; i++) {
+        ranks[i] =
+            (struct sight){.seen = true,
+                           .process = 10 + i,
+                           .times = {.running = seconds(40), .runnable = seconds(1), .blocked = seconds(10)},
+                           .load = {.runnable = 34, .cores = 2}};
+        ranks[i].page.identity = (struct page_identity){.rank = i, .opened = NOW - AGE};
+        ranks[i].page.identity.host[0] = i < RANKS / 2 ? 'a' : 'b';
+    }
+    return 0;
+}
+
+const struct test_hooks test_hooks = {.before_each = start};
+
+static void be_late(int rank, double share)
+{
+    ranks[rank].late_share = share;
+    ranks[rank].late_ns = (int64_t)(share * AGE);
+}
+
+static void check_sentence(const char *expected)
+{
+    char text[SURVEY_TEXT] = "";
+    assert_true(slowness_write(&survey, text, sizeof text) == (*expected != '\0'));
+    assert_string_equal(text, expected);
+}
+
+TEST(a_healthy_job)
+{
+    be_late(1, 0.09);
+    check_sentence("");
+    survey.count = 0;
+    check_sentence("");
+}
+
+TEST(a_rank_that_is_blocked)
+{
+    be_late(2, 0.3);
+    ranks[2].times.blocked += seconds(29);
+    ranks[2].times.running += seconds(1);
+    check_sentence(
+        "rank 2 (host b) costs 30 ms of each 100 ms step; it is blocked (it reads, sleeps or waits for "
+        "a lock) for 97 % of that");
+    assert_true(slowness_per_step(&survey, &ranks[2]) > 0.029 &&
+                slowness_per_step(&survey, &ranks[2]) < 0.031);
+}
+
+TEST(a_rank_that_computes)
+{
+    survey.host_count = 1;
+    be_late(0, 0.3);
+    ranks[0].times.running += seconds(30);
+    check_sentence("rank 0 costs 30 ms of each 100 ms step; it computes for 100 % of that");
+}
+
+TEST(a_rank_whose_host_is_overloaded)
+{
+    be_late(3, 0.25);
+    be_late(1, 0.2);
+    be_late(0, 0.12);
+    ranks[3].times.runnable += seconds(24);
+    ranks[3].times.running += seconds(1);
+    check_sentence(
+        "rank 3 (host b) costs 25 ms of each 100 ms step; it waits for a processor for 96 % of that: "
+        "host b has 34 runnable threads on 2 cores; 2 other ranks are late as well");
+}
+
+TEST(what_explains_too_little_is_left_out)
+{
+    be_late(2, 0.3);
+    be_late(1, 0.2);
+    ranks[2].times.running += seconds(5);
+    survey.steps.median = 0;
+    check_sentence("rank 2 (host b) costs 30 % of the time; 1 other rank is late as well");
+    assert_true(slowness_per_step(&survey, &ranks[2]) == 0);
+}
+
+TEST(short_steps)
+{
+    survey.steps.median = CLOCK_SECOND / 1000;
+    be_late(1, 0.3);
+    ranks[1].process = 0; /* it has ended, and its times with it */
+    check_sentence("rank 1 (host a) costs 0.3 ms of each 1.0 ms step");
+}
+
+TEST(a_rank_without_a_processor)
+{
+    be_late(2, 0.3);
+    ranks[1].times.runnable = seconds(91);
+    ranks[3].times.runnable = seconds(60);
+    check_sentence(
+        "rank 1 waits for a processor for 91 % of the time: host a has 34 runnable threads on 2 cores");
+    ranks[1].load.cores = 0;
+    check_sentence("rank 1 waits for a processor for 91 % of the time");
+    survey.taken = ranks[1].page.identity.opened + CLOCK_SECOND / 2; /* too short a time to tell */
+    be_late(2, 0);
+    check_sentence("");
+}
