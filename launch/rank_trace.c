@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Thread numbers are unique in the whole file; lane 0 is for events of the rank itself. */
+/* Thread numbers are unique in the whole file; lane 0 is for steps, and the end of the rank. */
 #define LANES 16384
 
 struct writer {
@@ -40,6 +40,11 @@ static int64_t start_of(const struct rank_trace *trace, int64_t *end)
     int64_t start = INT64_MAX, last = 0;
     for (int i = 0; i < trace->count; i++) {
         const struct traced_rank *rank = &trace->ranks[i];
+        for (int j = 0; j < rank->history->step_count && rank->history->count; j++) {
+            int64_t reported = local_time(rank, rank->history->steps[j].reported);
+            start = reported < start ? reported : start;
+            last = reported > last ? reported : last;
+        }
         for (int j = 0; j < rank->history->count; j++) {
             const struct history_request *request = &rank->history->list[j];
             int64_t from = local_time(rank, request->submitted), to = end_of(trace, rank, request);
@@ -154,10 +159,29 @@ static void put_name(struct writer *writer, const struct traced_rank *rank, int 
     fputs("}}", writer->file);
 }
 
+/* A step lasts from the end of the one before to its own. */
+static void put_steps(struct writer *writer, const struct traced_rank *rank)
+{
+    const struct history *history = rank->history;
+    for (int i = 1; i < history->step_count; i++) {
+        const struct history_step *before = &history->steps[i - 1], *step = &history->steps[i];
+        int64_t from = local_time(rank, before->reported), to = local_time(rank, step->reported);
+        char title[32];
+        if (step->count != before->count + 1 || to < from)
+            continue;
+        snprintf(title, sizeof title, "%" PRId64, step->number);
+        begin_slice(writer, rank, 0, from, to, "step ", title);
+        if (step->samples)
+            fprintf(writer->file, ",\"args\":{\"samples\":%" PRIu64 "}", step->samples);
+        putc('}', writer->file);
+    }
+}
+
 static void put_rank(struct writer *writer, const struct traced_rank *rank)
 {
     char name[320];
     writer->lane_count = 0;
+    put_steps(writer, rank);
     for (int i = 0; i < rank->history->count; i++)
         put_request(writer, rank, &rank->history->list[i]);
     snprintf(name, sizeof name, "rank %d (host %s)", rank->rank, rank->host);
@@ -166,9 +190,10 @@ static void put_rank(struct writer *writer, const struct traced_rank *rank)
     fprintf(writer->file, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}", rank->rank);
     for (int lane = 1; lane <= writer->lane_count; lane++)
         put_name(writer, rank, lane, "thread_name", "requests");
+    if (rank->history->step_count > 1 || rank->ended)
+        put_name(writer, rank, 0, "thread_name", "steps");
     if (!rank->ended)
         return;
-    put_name(writer, rank, 0, "thread_name", "process");
     begin(writer, 'i', rank, 0);
     put_time(writer, "ts", rank->ended - writer->start);
     fprintf(writer->file, ",\"s\":\"p\",");

@@ -57,6 +57,43 @@ static int compare_records(const void *one, const void *other)
     return (x > y) - (x < y);
 }
 
+static int compare_steps(const void *one, const void *other)
+{
+    const struct history_step *a = one, *b = other;
+    return (a->count > b->count) - (a->count < b->count);
+}
+
+static int64_t valid_time(const _Atomic int64_t *word, int64_t now)
+{
+    int64_t time = atomic_load_explicit(word, memory_order_relaxed);
+    return time < 0 || time > now ? now : time;
+}
+
+static void read_steps(struct history *history, const struct page *page, int64_t now)
+{
+    for (int i = 0; i < PAGE_STEPS; i++) {
+        const struct page_step *step = &page->steps[i];
+        uint64_t count = atomic_load_explicit(&step->count, memory_order_relaxed);
+        if (count)
+            history->steps[history->step_count++] =
+                (struct history_step){.count = count,
+                                      .number = atomic_load_explicit(&step->number, memory_order_relaxed),
+                                      .reported = valid_time(&step->reported, now),
+                                      .samples = atomic_load_explicit(&step->samples, memory_order_relaxed)};
+    }
+    qsort(history->steps, (size_t)history->step_count, sizeof *history->steps, compare_steps);
+}
+
+/* Keeps the steps that ended after then, and the end of the one before, where the first of them begins. */
+static void choose_steps(struct history *history, int64_t from)
+{
+    int first = 0;
+    while (first + 1 < history->step_count && history->steps[first + 1].reported <= from)
+        first++;
+    history->step_count -= first;
+    memmove(history->steps, history->steps + first, (size_t)history->step_count * sizeof *history->steps);
+}
+
 /* Returns the id of the name that was submitted most often; 0: there is none. */
 static unsigned most_frequent_name(const struct page *page)
 {
@@ -72,9 +109,23 @@ static unsigned most_frequent_name(const struct page *page)
     return found;
 }
 
+/* Returns when the last steps began that are wanted, 0 if there are no more. */
+static int64_t start_of_steps(const struct history *history, int steps, const struct page *page,
+                              const struct page_record *const *records, int count)
+{
+    if (history->step_count)
+        return steps < history->step_count ? history->steps[history->step_count - 1 - steps].reported : 0;
+    unsigned name = most_frequent_name(page);
+    for (int i = count - 1; name && i >= 0; i--) {
+        if (atomic_load_explicit(&records[i]->name, memory_order_relaxed) == name && --steps == 0)
+            return atomic_load_explicit(&records[i]->submitted, memory_order_relaxed);
+    }
+    return 0;
+}
+
 /* Returns the time from which on requests are wanted: whatever ended earlier is not. */
-static int64_t start_of(const struct history_window *window, const struct page *page,
-                        const struct page_record *const *records, int count)
+static int64_t start_of(const struct history_window *window, const struct history *history,
+                        const struct page *page, const struct page_record *const *records, int count)
 {
     int64_t newest = 0, from = 0;
     for (int i = 0; i < count; i++) {
@@ -83,14 +134,8 @@ static int64_t start_of(const struct history_window *window, const struct page *
     }
     if (window->span && newest > window->span)
         from = newest - window->span;
-    unsigned name = window->steps ? most_frequent_name(page) : 0;
-    for (int i = count - 1, left = window->steps; name && i >= 0 && left > 0; i--) {
-        if (atomic_load_explicit(&records[i]->name, memory_order_relaxed) != name)
-            continue;
-        int64_t submitted = atomic_load_explicit(&records[i]->submitted, memory_order_relaxed);
-        from = --left == 0 && submitted > from ? submitted : from;
-    }
-    return from;
+    int64_t begin = window->steps ? start_of_steps(history, window->steps, page, records, count) : 0;
+    return begin > from ? begin : from;
 }
 
 /* Remembers the title of each name, which has one place among PAGE_NAMES. */
@@ -180,7 +225,10 @@ hvd_code history_of_page(const struct page *page, const struct history_window *w
             records[count++] = &page->records[i];
     }
     qsort(records, (size_t)count, sizeof *records, compare_records);
-    count = choose(records, count, start_of(window, page, records, count), window->most);
+    read_steps(history, page, now);
+    int64_t from = start_of(window, history, page, records, count);
+    choose_steps(history, from);
+    count = choose(records, count, from, window->most);
     hvd_code code = HVD_OK;
     if (count && !(history->list = calloc((size_t)count, sizeof *history->list)))
         code = status_no_memory(status);
@@ -200,6 +248,17 @@ hvd_code history_read(int fd, struct page_copies *copies, const struct history_w
 }
 
 /* ---- from one process to another ----------------------------------------------------------------------- */
+
+static void put_steps(const struct history *history, int count, struct wire_writer *body)
+{
+    wire_put_u32(body, (uint32_t)count);
+    for (int i = 0; i < count; i++) {
+        wire_put_u64(body, history->steps[i].count);
+        wire_put_u64(body, (uint64_t)history->steps[i].number);
+        wire_put_u64(body, (uint64_t)history->steps[i].reported);
+        wire_put_u64(body, history->steps[i].samples);
+    }
+}
 
 /* A message can be read by itself: a title follows the first request that has it, and has a number from then
  * on. */
@@ -224,6 +283,7 @@ int history_put(const struct history *history, int first, size_t limit, struct w
     int at = first;
     if (!numbers)
         body->failed = true;
+    put_steps(history, first ? 0 : history->step_count, body);
     for (; numbers && at < history->count; at++) {
         const struct history_request *request = &history->list[at];
         uint32_t *number = &numbers[request->title]; /* counted from 1 */
@@ -244,6 +304,25 @@ static bool get_time(struct wire_reader *body, int64_t *time)
 {
     *time = (int64_t)wire_get_u64(body);
     return *time >= 0 && *time <= LAST_TIME;
+}
+
+/* Steps are in their order. */
+static bool get_steps(struct history *history, struct wire_reader *body)
+{
+    uint32_t count = wire_get_u32(body);
+    if (count > (uint32_t)(PAGE_STEPS - history->step_count))
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        struct history_step *step = &history->steps[history->step_count];
+        uint64_t before = history->step_count ? step[-1].count : 0;
+        step->count = wire_get_u64(body);
+        step->number = (int64_t)wire_get_u64(body);
+        if (!get_time(body, &step->reported) || step->count <= before)
+            return false;
+        step->samples = wire_get_u64(body);
+        history->step_count++;
+    }
+    return !body->failed;
 }
 
 static bool get_request(struct history_request *request, struct wire_reader *body)
@@ -276,6 +355,8 @@ static bool get_title(struct history *history, struct wire_reader *body)
 
 bool history_get(struct history *history, struct wire_reader *body)
 {
+    if (!get_steps(history, body))
+        return false;
     size_t most = (body->length - body->position) / REQUEST_BYTES;
     uint32_t titles_before = (uint32_t)history->title_count;
     most = most < (size_t)(PAGE_RECORDS - history->count) ? most : (size_t)(PAGE_RECORDS - history->count);

@@ -9,6 +9,10 @@ static void check(const struct history *history)
 {
     if (history->count > PAGE_RECORDS || history->title_count > history->count)
         abort();
+    for (int i = 1; i < history->step_count; i++) {
+        if (history->step_count > PAGE_STEPS || history->steps[i].count <= history->steps[i - 1].count)
+            abort();
+    }
     for (int i = 0; i < history->count; i++) {
         const struct history_request *request = &history->list[i];
         if (request->title >= (uint32_t)history->title_count || request->submitted < 0 ||
@@ -34,7 +38,7 @@ static void check_copy(const struct history *history)
             abort();
         wire_writer_free(&out);
     }
-    if (copy.count != history->count)
+    if (copy.count != history->count || (copy.count && copy.step_count != history->step_count))
         abort();
     for (int i = 0; i < copy.count; i++) {
         if (copy.list[i].ended != history->list[i].ended ||

@@ -24,6 +24,7 @@ value = np.ones(3, np.float32)
 for step in range({STEPS}):
     handles = [hvd.allreduce_async(value, name=f"layer.{{i}}") for i in range({LAYERS})]
     [hvd.synchronize(each) for each in handles]
+    hvd.step(samples=8)
 if hvd.rank() != 1:
     waits = hvd.allreduce_async(value, name="waits")
 hvd.allreduce(value, name="gate")  # the others have submitted what they wait for
@@ -91,6 +92,7 @@ def test_all_ranks(launcher: Launcher) -> None:
     for rank in range(3):
         check_steps(trace, rank)
         assert {each.name for each in trace.requests(rank)[-2:]} == {"allreduce.gate", "allreduce.waits"}
+        assert trace.steps[rank] == [f"step {i}" for i in range(2, STEPS + 1)]  # the first has no begin
     assert trace.ends == {}
     check_overlap(trace, 3)
     requests = 3 * (STEPS * LAYERS + 2)

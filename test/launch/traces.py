@@ -28,6 +28,7 @@ class RankTrace:
         self.whole: dict[str, Any] = json.loads(path.read_text())
         self.names: dict[int, str] = {}
         self.ends: dict[int, tuple[str, float]] = {}
+        self.steps: dict[int, list[str]] = defaultdict(list)
         self.lanes: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
         self.events: list[dict[str, Any]] = self.whole["traceEvents"]
         owners: dict[int, int] = {}
@@ -58,6 +59,8 @@ class RankTrace:
         assert isinstance(event["dur"], float)
         assert event["dur"] >= 0
         self.lanes[pid, tid].append(event)
+        if name.startswith("step "):
+            self.steps[pid - 1].append(name)
 
     @staticmethod
     def check_lane(lane: list[dict[str, Any]]) -> None:
@@ -80,6 +83,8 @@ class RankTrace:
         for event in lane:
             begin, end, arguments = event["ts"], event["ts"] + event["dur"], event.get("args", {})
             prefix, _, name = event["name"].rpartition(" ")
+            if prefix == "step":
+                continue
             if prefix:
                 assert prefix in ("wait", "held")
                 found.append(Request(name, begin, None, end, arguments))

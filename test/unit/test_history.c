@@ -132,6 +132,50 @@ TEST(test_windows)
     closed(&writer);
 }
 
+TEST(test_steps)
+{
+    struct page_writer writer = ten();
+    for (int i = 1; i <= 4; i++) { /* at 250, 450, 650, 850; the last one has half its requests so far */
+        page_stepped(&writer, (uint64_t)i, 1200 + i, 50 + 200 * i);
+        page_describe_step(&writer, 1200 + i, 32);
+    }
+    holds(&writer, (struct history_window){.steps = 1, .most = 99}, "3 7 8 9 10");
+    holds(&writer, (struct history_window){.steps = 2, .most = 99}, "3 5 6 7 8 9 10");
+    holds(&writer, (struct history_window){.steps = 4, .most = 99}, "1 2 3 4 5 6 7 8 9 10");
+    struct history history = history_of(&writer, (struct history_window){.steps = 2, .most = 99});
+    assert_int_equal(history.step_count, 3); /* the first shows where the second begins */
+    assert_int_equal(history.steps[0].reported, 450);
+    assert_int_equal(history.steps[2].count, 4);
+    assert_int_equal(history.steps[2].number, 1204);
+    assert_int_equal(history.steps[2].samples, 32);
+    struct history copy = {0};
+    for (int first = 0; first < history.count;) {
+        struct wire_writer out = {0};
+        first = history_put(&history, first, 300, &out);
+        struct wire_reader body = wire_reader_of(out.bytes, out.length);
+        assert_true(history_get(&copy, &body));
+        wire_writer_free(&out);
+    }
+    assert_int_equal(copy.step_count, 3);
+    assert_memory_equal(copy.steps, history.steps, 3 * sizeof *copy.steps);
+    history_free(&copy);
+    history_free(&history);
+    closed(&writer);
+}
+
+TEST(test_more_steps_than_are_kept)
+{
+    struct page_writer writer = ten();
+    for (int i = 1; i <= PAGE_STEPS + 9; i++)
+        page_stepped(&writer, (uint64_t)i, i, 2 * i);
+    struct history history = history_of(&writer, (struct history_window){.most = 99});
+    assert_int_equal(history.step_count, PAGE_STEPS);
+    assert_int_equal(history.steps[0].number, 10);
+    assert_int_equal(history.steps[PAGE_STEPS - 1].number, PAGE_STEPS + 9);
+    history_free(&history);
+    closed(&writer);
+}
+
 TEST(test_the_ring_was_filled_again)
 {
     struct page_writer writer = opened();
@@ -196,7 +240,7 @@ TEST(test_a_message_that_is_cut)
     for (size_t length = 0; length <= out.length; length++) {
         struct history copy = {0};
         struct wire_reader body = wire_reader_of(out.bytes, length);
-        whole += history_get(&copy, &body); /* of none, of the first, of two, of all */
+        whole += history_get(&copy, &body); /* of no request, of the first, of two, of all */
         assert_true(copy.title_count <= copy.count + 1);
         history_free(&copy);
     }

@@ -110,6 +110,28 @@ TEST(test_requests_in_flight_and_clocks)
     free(text);
 }
 
+TEST(test_steps)
+{
+    struct history_request list[] = {{.submitted = 104 * MS, .decided = 105 * MS, .ended = 106 * MS}};
+    struct history history = {.list = list, .titles = titles, .count = 1, .title_count = 2, .step_count = 4};
+    for (int i = 0; i < 4; i++)
+        history.steps[i] = (struct history_step){.count = (uint64_t)(i + (i > 2)),
+                                                 .number = 1200 + i,
+                                                 .reported = (100 + 10 * i) * MS,
+                                                 .samples = 8};
+    history.steps[1].samples = 0;
+    struct traced_rank rank = {.rank = 0, .host = "a", .history = &history};
+    struct rank_trace trace = {.job = "", .ranks = &rank, .count = 1, .now = 200 * MS};
+    char *text = written(&trace);
+    has(text, "\"tid\":16384,\"ts\":0.000,\"dur\":10000.000,\"name\":\"step 1201\"},");
+    has(text,
+        "\"tid\":16384,\"ts\":10000.000,\"dur\":10000.000,\"name\":\"step 1202\",\"args\":{\"samples\":8}},");
+    lacks(text, "step 1203"); /* the one before it is missing */
+    has(text, "\"tid\":16384,\"name\":\"thread_name\",\"args\":{\"name\": \"steps\"}}");
+    assert_int_equal(rank_trace_measure(&trace).span, 30 * MS);
+    free(text);
+}
+
 TEST(test_nothing_was_recorded)
 {
     struct history history = {0};
