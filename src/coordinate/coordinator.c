@@ -167,6 +167,12 @@ uint32_t *coordinator_mark(const struct coordinator *c, const struct pending *re
     return entry ? &entry->mark : NULL;
 }
 
+uint64_t coordinator_bytes(const struct pending *request)
+{
+    const struct round *round = request->entry ? request->entry->round : NULL;
+    return round && round->common ? round->common->summary.bytes : 0;
+}
+
 const struct pending *coordinator_find(const struct coordinator *c, const char *name)
 {
     const struct entry *entry = c->pending ? map_get(&c->table.names, name, strlen(name)) : NULL;

@@ -156,6 +156,10 @@ const struct pending *coordinator_find(const struct coordinator *coordinator, co
  * it does not know the name. The request need not have been submitted yet. */
 uint32_t *coordinator_mark(const struct coordinator *coordinator, const struct pending *request);
 
+/* Returns the bytes of this rank's data in a request that was just submitted; 0: there are none, or they are
+ * not known here. */
+uint64_t coordinator_bytes(const struct pending *request);
+
 #define UNNAMED_KINDS 16 /* more than operations */
 
 /* Unnamed requests that have tensors are counted together, so that ranks whose programs differ notice it at

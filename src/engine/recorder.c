@@ -16,6 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Keeps a rare case from taking registers of the common one. */
+#define COLD __attribute__((noinline, cold))
+
 static int64_t nanoseconds_since_1970(void)
 {
     struct timespec now;
@@ -51,26 +54,39 @@ hvd_code recorder_open(struct hvd_context *context, hvd_status *status)
 }
 
 /* Requests without a name have numbers, which would fill the table of names; some bindings generate names
- * with numbers, others lines of the program. The coordinator remembers other names, and with them their ids.
- */
-static uint32_t name_of(struct page_writer *writer, const struct comm *comm, const struct hvd_handle *handle)
+ * with numbers, others lines of the program. Returns 0 if it is another name. */
+static COLD uint32_t number_of(const struct hvd_handle *handle)
 {
-    const hvd_request *request = &handle->request;
-    if (handle->pending.unnamed || request->generated) {
-        const char *number = strrchr(handle->name, '.') + 1;
-        if (*number && !number[strspn(number, "0123456789")])
-            return (uint32_t)strtoul(number, NULL, 10) | PAGE_COUNTED;
-    }
-    uint32_t none = 0, *mark = coordinator_mark(comm->coordinator, &handle->pending);
-    if (!mark)
-        mark = &none;
-    if (!page_use_name(writer, *mark))
-        *mark =
-            page_add_name(writer, handle->name + name_prefix_length(request->operation, request->grouped));
-    return *mark;
+    const char *number = strrchr(handle->name, '.') + 1;
+    bool is_number = *number && !number[strspn(number, "0123456789")];
+    return is_number ? (uint32_t)strtoul(number, NULL, 10) | PAGE_COUNTED : 0;
 }
 
-static uint64_t bytes_of(const hvd_request *request)
+static COLD uint32_t add_name(struct page_writer *writer, const struct hvd_handle *handle)
+{
+    const hvd_request *request = &handle->request;
+    return page_add_name(writer, handle->name + name_prefix_length(request->operation, request->grouped));
+}
+
+/* The coordinator remembers names, and with them their ids. */
+static uint32_t name_of(struct page_writer *writer, const struct comm *comm, const struct hvd_handle *handle)
+{
+    uint32_t name = 0, *mark;
+    if (handle->pending.unnamed || handle->request.generated)
+        name = number_of(handle);
+    if (name)
+        return name;
+    mark = coordinator_mark(comm->coordinator, &handle->pending);
+    if (mark && page_use_name(writer, *mark))
+        return *mark;
+    name = add_name(writer, handle);
+    if (mark)
+        *mark = name;
+    return name;
+}
+
+/* If the coordinator does not know them. */
+static COLD uint64_t bytes_of(const hvd_request *request)
 {
     uint64_t bytes = 0;
     for (int i = 0; i < request->count; i++)
@@ -89,8 +105,9 @@ void recorder_submitted(struct comm *comm, struct hvd_handle *handle)
         return;
     }
     unsigned flags = (request->grouped ? RECORD_GROUPED : 0) | (handle->footprint.held ? RECORD_HELD : 0);
+    uint64_t bytes = coordinator_bytes(&handle->pending);
     place = page_submitted(writer, &(struct page_entry){.submitted = context_now(comm->context),
-                                                        .bytes = bytes_of(request),
+                                                        .bytes = bytes ? bytes : bytes_of(request),
                                                         .name = name_of(writer, comm, handle),
                                                         .process_set = comm->id,
                                                         .operation = (uint8_t)request->operation,

@@ -135,7 +135,6 @@ static void clear(struct page *page)
 {
     char *start = (char *)&page->sets;
     atomic_store(&page->head.progress, 0);
-    atomic_store(&page->head.records, 0);
     atomic_store(&page->head.dropped, 0);
     atomic_store(&page->head.sets, 0);
     atomic_store(&page->head.steps, 0);
@@ -254,29 +253,32 @@ uint32_t page_add_name(struct page_writer *writer, const char *text)
 
 /* ---- records ------------------------------------------------------------------------------------------- */
 
-/* Returns the next place that has no request in flight, plus 1; or 0. */
-static uint32_t find_place(struct page_writer *writer)
+static bool in_flight(const struct page_record *record)
 {
-    for (int i = 0; i < TRIES; i++) {
-        uint32_t place = writer->next;
-        const struct page_record *record = &writer->page->records[place];
-        writer->next = place + 1 == PAGE_RECORDS ? 0 : place + 1;
-        if (!atomic_load_explicit(&record->number, memory_order_relaxed) ||
-            atomic_load_explicit(&record->ended, memory_order_relaxed))
-            return place + 1;
+    return !atomic_load_explicit(&record->ended, memory_order_relaxed) &&
+           atomic_load_explicit(&record->number, memory_order_relaxed);
+}
+
+/* Moves `next` to a near place that has no request in flight. Returns false if there is none. */
+static __attribute__((noinline, cold)) bool find_place(struct page_writer *writer)
+{
+    for (int i = 1; i < TRIES; i++) {
+        writer->next = (writer->next + 1) % PAGE_RECORDS;
+        if (!in_flight(&writer->page->records[writer->next]))
+            return true;
     }
-    return 0;
+    set(&writer->page->head.dropped,
+        atomic_load_explicit(&writer->page->head.dropped, memory_order_relaxed) + 1);
+    return false;
 }
 
 uint32_t page_submitted(struct page_writer *writer, const struct page_entry *entry)
 {
-    uint32_t place = find_place(writer);
     struct page *page = writer->page;
-    if (!place) {
-        set(&page->head.dropped, atomic_load_explicit(&page->head.dropped, memory_order_relaxed) + 1);
+    if (in_flight(&page->records[writer->next]) && !find_place(writer))
         return 0;
-    }
-    struct page_record *record = &page->records[place - 1];
+    uint32_t place = writer->next;
+    struct page_record *record = &page->records[place];
     set(&record->number, 0);
     set_time(&record->submitted, entry->submitted);
     set_time(&record->decided, 0);
@@ -289,9 +291,9 @@ uint32_t page_submitted(struct page_writer *writer, const struct page_entry *ent
     atomic_store_explicit(&record->outcome, HVD_OK, memory_order_release);
     atomic_store_explicit(&record->flags, entry->flags, memory_order_release);
     set(&record->number, ++writer->number);
-    set(&page->head.records, writer->number);
+    writer->next = place + 1 < PAGE_RECORDS ? place + 1 : 0;
     __builtin_prefetch(&page->records[writer->next], 1);
-    return place;
+    return place + 1;
 }
 
 void page_released(struct page_writer *writer, uint32_t place)
@@ -314,7 +316,8 @@ void page_ended(struct page_writer *writer, uint32_t place, hvd_code outcome, in
     if (!place)
         return;
     struct page_record *record = &writer->page->records[place - 1];
-    atomic_store_explicit(&record->outcome, (uint8_t)outcome, memory_order_release);
+    if (outcome)
+        atomic_store_explicit(&record->outcome, (uint8_t)outcome, memory_order_release);
     set_time(&record->ended, now);
     set_time(&writer->page->head.progress, now);
 }

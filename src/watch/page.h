@@ -85,7 +85,6 @@ struct page_head {
     char cause[512];
 
     _Alignas(64) _Atomic int64_t progress; /* when an operation last ended, clock_now's; 0: none has */
-    atomic_uint_fast64_t records;          /* the number of the newest record */
     atomic_uint_fast64_t dropped;          /* requests without a record: too many were in flight */
     atomic_uint_fast64_t sets;             /* process sets so far */
     _Alignas(64) struct page_caller callers[PAGE_CALLERS];
