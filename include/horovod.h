@@ -416,6 +416,20 @@ typedef struct hvd_counters {
  * after the other while work goes on. 0 in a forked child. */
 HVD_API int32_t hvd_get_counters(hvd_context *context, hvd_counters *rows, int32_t capacity);
 
+/* For how long this rank, as a node of the tree of ranks (rank 0 is its root), has waited for one rank alone.
+ */
+typedef struct hvd_lateness {
+    int32_t
+        rank; /* this rank itself, or one that reports to it, together with the ranks that report to that */
+    uint64_t count; /* waits */
+    double seconds; /* since hvd_init; of several requests that lack the same rank at once each moment counts
+                       once */
+} hvd_lateness;
+
+/* The number of ranks for which this one has waited alone, in process set 0; rows[0 ... capacity) gets the
+ * first of them. A rank to which none reports has no rows. 0 in a forked child. */
+HVD_API int32_t hvd_get_lateness(hvd_context *context, hvd_lateness *rows, int32_t capacity);
+
 /* ---- steps of training ---------------------------------------------------------------------------- */
 
 /* Reports that the program has ended a step of training, for whoever watches the job: `horovodrun --status`,

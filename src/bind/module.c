@@ -65,6 +65,26 @@ static PyObject *core_counters(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
     return list;
 }
 
+static PyObject *core_lateness(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    hvd_context *context = context_current();
+    if (!context)
+        return NULL;
+    int32_t capacity = hvd_get_lateness(context, NULL, 0);
+    hvd_lateness *rows = calloc((size_t)capacity + 1, sizeof *rows);
+    PyObject *seconds = rows ? PyDict_New() : PyErr_NoMemory();
+    int32_t count = rows ? hvd_get_lateness(context, rows, capacity) : 0;
+    for (int32_t i = 0; seconds && i < count && i < capacity; i++) {
+        PyObject *rank = PyLong_FromLong(rows[i].rank), *value = PyFloat_FromDouble(rows[i].seconds);
+        if (!rank || !value || PyDict_SetItem(seconds, rank, value))
+            Py_CLEAR(seconds);
+        Py_XDECREF(rank);
+        Py_XDECREF(value);
+    }
+    free(rows);
+    return seconds;
+}
+
 static PyObject *core_step(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     long long step, samples;
@@ -274,6 +294,9 @@ static PyMethodDef methods[] = {
      "counters($module, /)\n--\n\n"
      "(process_set, operation, submitted, succeeded, failed, batches, bytes, wait_seconds) of every "
      "operation of a process set that was used."},
+    {"lateness", core_lateness, METH_NOARGS,
+     "lateness($module, /)\n--\n\n"
+     "The seconds for which this rank has waited for one rank alone, by rank (hvd_lateness in horovod.h)."},
     {"step", core_step, METH_VARARGS,
      "step($module, step, samples, /)\n--\n\n"
      "Report that the program has ended a step (hvd_step in horovod.h); -1: the next number."},

@@ -798,6 +798,26 @@ int32_t hvd_get_counters(hvd_context *context, hvd_counters *rows, int32_t capac
     return count;
 }
 
+int32_t hvd_get_lateness(hvd_context *context, hvd_lateness *rows, int32_t capacity)
+{
+    int64_t now = clock_now();
+    int32_t count = 0;
+    for (int i = 0; i < PAGE_REPORTERS && !atomic_load_explicit(&context->forked, memory_order_relaxed);
+         i++) {
+        const struct page_late *late = &context->page.page->late[i];
+        int32_t rank = atomic_load_explicit(&late->rank, memory_order_relaxed) - 1;
+        int64_t total = atomic_load_explicit(&late->total, memory_order_relaxed);
+        if (rank < 0)
+            continue;
+        if (count < capacity)
+            rows[count] = (hvd_lateness){.rank = rank,
+                                         .count = load(&late->count),
+                                         .seconds = (double)(total < 0 ? total + now : total) / CLOCK_SECOND};
+        count++;
+    }
+    return count;
+}
+
 /* ---- timeline ---------------------------------------------------------------------------------------- */
 
 static hvd_code check_timeline(const struct hvd_context *context, hvd_status *status)

@@ -1,9 +1,9 @@
 /* steps.c - hvd_step, hvd_optimizer_step and hvd_get_progress. Any thread.
  *
- * Several reporters may report every step: two optimizers, or an optimizer and the program. A step is counted
- * when one of them reports that has reported since the last step was counted: so each step is counted once,
- * by whichever reports most often, and it doesn't matter in which order they report, or whether one of them
- * begins later, or stops. */
+ * Several sources may report every step: two optimizers, or an optimizer and the program. A step is counted
+ * when a source reports that has reported since the last step was counted. So each step is counted once, by
+ * whichever reports most often; their order does not matter, nor does it if one of them begins later, or
+ * stops. */
 #include "engine/steps.h"
 
 #include "base/clock.h"
@@ -11,27 +11,27 @@
 #include "engine/context.h"
 #include "watch/page_steps.h"
 
-#define PROGRAM 0 /* as a reporter; optimizers are the hashes of their names */
+#define PROGRAM 0 /* as a source; optimizers are the hashes of their names */
 
-/* Reporters beyond the first STEP_REPORTERS of a step are not remembered, and never begin another one. */
-static bool begins_another(struct steps *steps, uint64_t reporter)
+/* Sources beyond the first STEP_SOURCES of a step are not remembered, and never begin another one. */
+static bool begins_another(struct steps *steps, uint64_t source)
 {
-    bool another = !steps->reporter_count;
-    for (int i = 0; i < steps->reporter_count && !another; i++)
-        another = steps->reporters[i] == reporter;
+    bool another = !steps->source_count;
+    for (int i = 0; i < steps->source_count && !another; i++)
+        another = steps->sources[i] == source;
     if (another)
-        steps->reporter_count = 0;
-    if (steps->reporter_count < STEP_REPORTERS)
-        steps->reporters[steps->reporter_count++] = reporter;
+        steps->source_count = 0;
+    if (steps->source_count < STEP_SOURCES)
+        steps->sources[steps->source_count++] = source;
     return another;
 }
 
 /* `number` -1: the next one. */
-static void report(struct hvd_context *context, uint64_t reporter, int64_t number, uint64_t samples)
+static void report(struct hvd_context *context, uint64_t source, int64_t number, uint64_t samples)
 {
     struct steps *steps = &context->steps;
     pthread_mutex_lock(&steps->lock);
-    bool counts = begins_another(steps, reporter);
+    bool counts = begins_another(steps, source);
     if (number >= 0)
         steps->number = number;
     else if (counts && steps->number < INT64_MAX)

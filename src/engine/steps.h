@@ -6,14 +6,14 @@
 #include <pthread.h>
 #include <stdint.h>
 
-enum { STEP_REPORTERS = 16 };
+enum { STEP_SOURCES = 16 };
 
 struct steps {
     pthread_mutex_t lock; /* protects the members below, and the steps in the page */
     uint64_t count;
-    int64_t number;                     /* of the last one; 0: there is none */
-    uint64_t reporters[STEP_REPORTERS]; /* which have reported since the last step was counted, it included */
-    int reporter_count;
+    int64_t number;                 /* of the last one; 0: there is none */
+    uint64_t sources[STEP_SOURCES]; /* which have reported since the last step was counted, it included */
+    int source_count;
 };
 
 #endif

@@ -2,7 +2,10 @@
  * reports it, and in whichever order. */
 #include "group.h"
 
+#include "base/clock.h"
+
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,12 +23,12 @@ static void report(struct member *member, int64_t step, int64_t samples)
 }
 
 /* Every letter reports a step: P is the program, others are optimizers. */
-static uint64_t steps_of(struct member *member, const char *reporters)
+static uint64_t steps_of(struct member *member, const char *sources)
 {
     uint64_t before = progress_of(member).steps;
-    for (; *reporters; reporters++) {
-        char name[] = {*reporters, '\0'};
-        if (*reporters == 'P')
+    for (; *sources; sources++) {
+        char name[] = {*sources, '\0'};
+        if (*sources == 'P')
             report(member, -1, 0);
         else
             CHECK_OK(hvd_optimizer_step(member->context, name, &check_status));
@@ -67,7 +70,7 @@ static void counts_each_step_once(struct member *member)
     CHECK(steps_of(member, "BBBB") == 3, "another one takes its place");
 }
 
-/* A reporter that is not remembered begins no step. */
+/* A source that is not remembered begins no step. */
 static void counts_with_many_optimizers(struct member *member)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNO";
@@ -123,6 +126,42 @@ static void uses_the_most_frequent_name(struct member *member)
     CHECK(progress_of(member).steps == 1, "%d steps", (int)progress_of(member).steps);
 }
 
+static double seconds_for(struct member *member, int rank)
+{
+    hvd_lateness rows[8];
+    int32_t count = hvd_get_lateness(member->context, rows, 8);
+    CHECK(count <= member->size, "%d rows", (int)count);
+    for (int32_t i = 0; i < count; i++) {
+        CHECK(rows[i].seconds >= 0 && rows[i].rank >= 0 && rows[i].rank < member->size, "%g s for rank %d",
+              rows[i].seconds, (int)rows[i].rank);
+        if (rows[i].rank == rank)
+            return rows[i].seconds;
+    }
+    return 0;
+}
+
+/* The last rank waits until rank 0 knows that all others wait for it. */
+static void knows_whom_it_waits_for(struct member *member)
+{
+    static atomic_bool known;
+    float value = 1;
+    int late = member->size - 1;
+    int64_t deadline = clock_now() + 100 * CLOCK_SECOND;
+    if (member->rank == 0)
+        atomic_store(&known, false);
+    check_allreduce_works(member, "all");
+    hvd_handle *handle = member->rank != late ? submit_sum(member, "late", &value, 1, 0) : NULL;
+    while (member->rank == 0 && seconds_for(member, late) < 0.02)
+        CHECK(clock_now() < deadline && hvd_wait(handle, 0.001, NULL) == HVD_IN_PROGRESS, "it is not late");
+    if (member->rank == 0)
+        atomic_store(&known, true);
+    while (!atomic_load(&known))
+        CHECK(clock_now() < deadline && !usleep(1000), "rank 0 does not know it");
+    finish(handle ? handle : submit_sum(member, "late", &value, 1, 0));
+    if (member->rank == 0)
+        CHECK(seconds_for(member, late) >= 0.02, "%g s", seconds_for(member, late));
+}
+
 static void refuses_what_is_no_step(struct member *member)
 {
     hvd_status status;
@@ -159,5 +198,6 @@ GROUP_TEST(test_counts_with_many_optimizers, counts_with_many_optimizers, 1, 1, 
 GROUP_TEST(test_adds_to_the_step_that_is_counted, adds_to_the_step_that_is_counted, 1, 2, .transport = "auto")
 GROUP_TEST(test_counts_in_several_threads, counts_in_several_threads, 1, 2, .transport = "auto")
 GROUP_TEST(test_uses_the_most_frequent_name, uses_the_most_frequent_name, 1, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_knows_whom_it_waits_for, knows_whom_it_waits_for, 2, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_refuses_what_is_no_step, refuses_what_is_no_step, 1, 1, .transport = "auto")
 GROUP_TEST(test_refuses_in_a_forked_child, refuses_in_a_forked_child, 1, 1, .transport = "auto")

@@ -96,6 +96,25 @@ def test_counts_what_is_in_flight_and_what_failed(rank: int, size: int) -> None:
         assert flat()["requests_failed"] == before["requests_failed"] + 1
 
 
+def test_rank_0_knows_who_is_late(rank: int, size: int) -> None:
+    for name in ("late_share", "others_late_share", "latest_rank"):
+        assert (name in flat()) == (rank == 0)
+    wait_for_rates()
+    flat()
+    value, last = np.ones(1, np.float32), rank == size - 1
+    handle = None if last else hvd.allreduce_async(value, name="late")
+    hvd.barrier()  # all others have submitted it
+    if last:
+        wait_for_rates()
+        handle = hvd.allreduce_async(value, name="late")
+    hvd.synchronize(handle)
+    if rank == 0 and size > 1:
+        wait_for_rates()
+        after = flat()
+        assert 0 < after["others_late_share"] <= 1
+        assert after["latest_rank"] == (size - 1 if after["others_late_share"] > after["late_share"] else 0)
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from horovod import _core
@@ -10,16 +12,21 @@ from horovod.common.exceptions import HorovodInternalError
 _SHORTEST = 0.1  # seconds over which rates are taken
 
 
-class _Look(NamedTuple):
-    """What had been counted at a moment, in seconds since ``init``."""
-
-    seconds: float = 0.0
+class _Counts(NamedTuple):
+    seconds: float = 0.0  # since init
     steps: float = 0.0
     samples: float = 0.0
     requests: float = 0.0  # that have succeeded
     batches: float = 0.0
     bytes: float = 0.0
     wait_seconds: float = 0.0
+
+
+class _Look(NamedTuple):
+    """What had been counted at a moment."""
+
+    counts: _Counts = _Counts()
+    late: Mapping[int, float] = MappingProxyType({})  # for how long this rank has waited for others
 
 
 _before, _newest = _Look(), _Look()
@@ -31,9 +38,10 @@ def _look_before(now: _Look) -> _Look:
     So dashboards that ask one after the other, in the same step, get the same rates.
     """
     global _before, _newest
-    if now.seconds < _newest.seconds:  # init was called again
-        _before, _newest = _Look(), _Look()
-    if now.seconds - _newest.seconds >= _SHORTEST:
+    age = now.counts.seconds - _newest.counts.seconds
+    if age < 0:  # init was called again
+        _before, _newest, age = _Look(), _Look(), now.counts.seconds
+    if age >= _SHORTEST:
         _before, _newest = _newest, now
     return _before
 
@@ -42,15 +50,17 @@ def figures() -> dict[str, float]:
     """Returns the figures; none before ``init``, after ``shutdown`` and in a forked child."""
     try:
         steps, samples, number, step_seconds, _, seconds = _core.progress()
-        rows = _core.counters()
+        rows, rank = _core.counters(), _core.placement()[0]
+        late = _core.lateness()
     except (ValueError, HorovodInternalError):
         return {}
     totals = [float(sum(column)) for column in zip(*(row[2:] for row in rows), strict=True)] or [0.0] * 6
     submitted, succeeded, failed, batches, sent, waited = totals
-    now = _Look(seconds, steps, samples, succeeded, batches, sent, waited)
-    grown = _Look(*(new - old for new, old in zip(now, _look_before(now), strict=True)))
+    counts = _Counts(seconds, steps, samples, succeeded, batches, sent, waited)
+    before = _look_before(_Look(counts, late))
+    grown = _Counts(*(new - old for new, old in zip(counts, before.counts, strict=True)))
     elapsed = max(grown.seconds, 1e-9)
-    return {
+    values = {
         "horovod/steps": float(steps),
         "horovod/step": float(max(number, 0)),
         "horovod/samples": float(samples),
@@ -63,4 +73,18 @@ def figures() -> dict[str, float]:
         "horovod/requests_per_batch": grown.requests / grown.batches if grown.batches else 0.0,
         "horovod/requests_in_flight": submitted - succeeded - failed,
         "horovod/requests_failed": failed,
+    }
+    if rank == 0:  # the others do not know
+        values |= _lateness({key: late[key] - before.late.get(key, 0.0) for key in late}, elapsed)
+    return values
+
+
+def _lateness(late: dict[int, float], elapsed: float) -> dict[str, float]:
+    """Returns for which share of the time the job waited for rank 0 and for others, and for which most."""
+    others = sum(late.values()) - late.get(0, 0.0)
+    latest = max(late, key=lambda rank: late[rank], default=-1)
+    return {
+        "horovod/late_share": min(1.0, late.get(0, 0.0) / elapsed),
+        "horovod/others_late_share": min(1.0, others / elapsed),
+        "horovod/latest_rank": float(latest) if late.get(latest) else -1.0,
     }

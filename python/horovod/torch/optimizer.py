@@ -44,7 +44,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     _hvd_hooks: BackwardHooks
     _hvd_skip: bool
     _hvd_by_hand: bool
-    _hvd_reporter: str  # the name under which it reports steps
+    _hvd_source: str  # the name under which it reports steps
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         for place in range(len(reducer.parameters)):
             hooks.watch(place)
         self.__dict__.update(_hvd=reducer, _hvd_hooks=hooks, _hvd_skip=False, _hvd_by_hand=False)
-        self._hvd_reporter = f"optimizer.{next(_numbers)}"
+        self._hvd_source = f"optimizer.{next(_numbers)}"
         for name, value in _read_by_overrides(reducer.rules).items():
             self.__dict__.setdefault(name, value)
         if type(self)._allreduce_grad_async is not _DistributedOptimizer._allreduce_grad_async:
@@ -203,7 +203,7 @@ def _default_name(group: int, index: int) -> str:
 
 def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Waits for the reduced gradients before the optimizer uses them; a step pre-hook."""
-    _core.optimizer_step(optimizer._hvd_reporter)
+    _core.optimizer_step(optimizer._hvd_source)
     reducer = optimizer._hvd
     by_hand, optimizer._hvd_by_hand = optimizer._hvd_by_hand, False
     closure = args[1] if len(args) > 1 else kwargs.get("closure")
@@ -240,7 +240,7 @@ def _after_local_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     """Replaces the step by the combination of all ranks' steps; a step post-hook of Adasum."""
     optimizer._hvd.finish()
     optimizer._hvd.forget()
-    _core.optimizer_step(optimizer._hvd_reporter)
+    _core.optimizer_step(optimizer._hvd_source)
 
 
 def _default_names(optimizer: torch.optim.Optimizer) -> dict[torch.nn.Parameter, str]:
