@@ -7,6 +7,7 @@
 #include "faults.h"
 #include "frames.h"
 #include "guard.h"
+#include "look.h"
 #include "options.h"
 #include "processes.h"
 #include "rlimits.h"
@@ -27,7 +28,8 @@
 #include <unistd.h>
 
 #define TEXT_LIMIT          4096
-#define ANSWER_MILLISECONDS 1000 /* within which the launcher answers a signal */
+#define ANSWER_MILLISECONDS 1000              /* within which the launcher answers a signal */
+#define SIGHTS_UNSENT       ((size_t)1 << 20) /* bytes; the connection is too slow for more of them */
 
 struct agent {
     struct table table; /* the first member: a pointer to one is a pointer to the other */
@@ -46,6 +48,8 @@ struct agent {
     bool lost;
     uv_timer_t answer; /* ends the time for the launcher's answer */
     int64_t signalled; /* when the launcher was sent a signal, clock_now's */
+    struct look look;
+    uint32_t look_number; /* of the last one for which the launcher has asked */
 };
 
 /* ---- before the start ---------------------------------------------------------------------------------- */
@@ -206,6 +210,33 @@ static void on_start(struct agent *agent, struct wire_reader *body)
     table->input = STDIN_FILENO;
 }
 
+/* ---- looks --------------------------------------------------------------------------------------------- */
+
+static void on_sights(struct look *look, struct sight *sights, int count)
+{
+    struct agent *agent = (struct agent *)look->table;
+    int64_t now = clock_now();
+    for (int i = 0; i < count; i++) {
+        size_t begin = frame_begin(&agent->frames, FRAME_SIGHT);
+        wire_put_u32(&agent->frames.stream.out, agent->look_number);
+        sight_put(&sights[i], now, &agent->frames.stream.out);
+        frame_end(&agent->frames, begin);
+        sight_free(&sights[i]);
+    }
+    free(sights);
+    frame_send_numbers(&agent->frames, FRAME_LOOKED, 1, (int[]){(int)agent->look_number});
+}
+
+/* A look that is under way answers this question as well. */
+static void on_look(struct agent *agent, struct wire_reader *body)
+{
+    uint32_t number = wire_get_u32(body);
+    if (!wire_done(body) || agent->frames.stream.out.length > SIGHTS_UNSENT)
+        return;
+    agent->look_number = number;
+    look_start(&agent->look, NULL); /* without memory the host does not answer */
+}
+
 /* ---- frames -------------------------------------------------------------------------------------------- */
 
 static void on_input(struct agent *agent, const struct wire_reader *body)
@@ -274,6 +305,9 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
         break;
     case FRAME_SIGNAL:
         on_signal(agent, body);
+        break;
+    case FRAME_LOOK:
+        on_look(agent, body);
         break;
     case FRAME_HEARTBEAT:
         on_heartbeat(agent, body);
@@ -458,12 +492,14 @@ int agent_run(struct guard *guard)
     }
     table->loop.data = &agent;
     uv_timer_init(&table->loop, &agent.answer);
+    look_init(&agent.look, table, on_sights);
     uv_timer_init(&table->loop, &watch);
     uv_timer_start(&watch, on_watch, 1000, 1000);
     agent_loop(&agent);
     frames_close(&agent.frames);
     sink_close(&agent.input);
     table_close(table);
+    look_free(&agent.look);
     frames_free(&agent.frames);
     sink_free(&agent.input);
     words_free(agent.preparation.command);

@@ -3,6 +3,7 @@
  * thread, the loop's. */
 #include "agents.h"
 #include "agents_input.h"
+#include "agents_look.h"
 #include "agents_prepare.h"
 #include "guard.h"
 #include "rlimits.h"
@@ -295,6 +296,10 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
         if (!body->failed && slot < (uint32_t)table->count && remote_of(table->list[slot]) == remote)
             on_process(table->list[slot], kind, body);
         break;
+    case FRAME_SIGHT:
+    case FRAME_LOOKED:
+        agents_look_receive(remote, kind, body);
+        break;
     case FRAME_FAULT:
         if (remote == &table->agents->list[0] && fault_get(body, &fault))
             table->happened(table, &(struct event){.kind = EVENT_FAULT, .fault = &fault});
@@ -543,6 +548,8 @@ const struct starter_ops agents_starter = {.open = agents_open,
                                            .gone = agents_gone,
                                            .clock = agents_clock,
                                            .child_ended = agents_child_ended,
+                                           .look = agents_look,
+                                           .silent = agents_silent,
                                            .turn = agents_turn,
                                            .connected = agents_connected,
                                            .sending = agents_sending,

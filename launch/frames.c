@@ -154,6 +154,7 @@ void frames_open(struct frames *frames, uv_loop_t *loop, int from, int to)
     frames->to = to;
     frames->last = clock_now();
     frames->readable.data = frames->writable.data = frames;
+    frames->handles = 2;
     /* A regular file can't be polled, and is no connection. */
     frames->open = uv_poll_init(loop, &frames->readable, from) == 0 &&
                    uv_poll_init(loop, &frames->writable, to) == 0 &&
@@ -162,10 +163,17 @@ void frames_open(struct frames *frames, uv_loop_t *loop, int from, int to)
         frames->ended(frames);
 }
 
+static void on_closed(uv_handle_t *handle)
+{
+    struct frames *frames = handle->data;
+    if (--frames->handles == 0 && frames->released)
+        frames->released(frames);
+}
+
 static void close_file(uv_poll_t *poll, int *file)
 {
     if (poll->loop && !uv_is_closing((uv_handle_t *)poll))
-        uv_close((uv_handle_t *)poll, NULL);
+        uv_close((uv_handle_t *)poll, on_closed);
     if (*file >= 0)
         close(*file);
     *file = -1;

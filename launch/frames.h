@@ -1,6 +1,6 @@
-/* frames.h - messages between the launcher and the agents on its hosts: frames of a stream (net/socket.h)
- * that begin with a kind. An agent receives them on stdin and sends them on stdout, to which a remote
- * shell may have written before. One thread, the loop's. */
+/* frames.h - messages between the launcher and the agents on its hosts, and between the launcher and
+ * `horovodrun --status`: frames of a stream (net/socket.h) that begin with a kind. An agent receives them on
+ * stdin and sends them on stdout, to which a remote shell may have written before. One thread, the loop's. */
 #ifndef HVD_LAUNCH_FRAMES_H
 #define HVD_LAUNCH_FRAMES_H
 
@@ -25,6 +25,7 @@ enum frame_kind {
     FRAME_INPUT = 5,  /* stdin of rank 0; empty: its end */
     FRAME_CREDIT = 6, /* slot, stream, bytes that it may print in addition */
     FRAME_SIGNAL = 7, /* slot, signal */
+    FRAME_LOOK = 21,  /* number of the look at all ranks of the host */
     /* agent -> launcher */
     FRAME_READY = 8,      /* release; identity of the host; address of ssh's client, of its server */
     FRAME_PREPARED = 9,   /* exit code and text of a fault, or 0 */
@@ -36,10 +37,18 @@ enum frame_kind {
     FRAME_GONE = 14,      /* slot: its whole process group has ended */
     FRAME_TAKEN = 15,     /* bytes of FRAME_INPUT that rank 0 has taken */
     FRAME_SIGNALLED = 16, /* signal that the agent got, and that is to end the job; answered by a heartbeat */
+    FRAME_SIGHT = 22,     /* number of the look; the sight of a rank (sight.h) */
+    FRAME_LOOKED = 23,    /* number of the look: all sights were sent */
     FRAME_FAULT = 24,     /* a record that a rank of the job has published (base/fault.h) */
     FRAME_RECORDS = 30,   /* slot; a part of what its rank has recorded (watch/history.h) */
     /* both ways */
-    FRAME_HEARTBEAT = 17 /* when it left the launcher; in the answer also the time of the agent */
+    FRAME_HEARTBEAT = 17, /* when it left the launcher; in the answer also the time of the agent */
+    /* --status -> launcher */
+    FRAME_ASK = 25, /* release */
+    /* launcher -> --status: HEARD at once, then SURVEY and its SIGHTs for each job, and LOOKED at the end */
+    FRAME_HEARD = 28,
+    FRAME_SURVEY = 26, /* id, name, age of the job; hosts: name, whether it answers, seconds of silence */
+    FRAME_REFUSED = 27 /* why there is no survey */
 };
 
 #define FRAME_PREAMBLE                                                                                       \
@@ -61,7 +70,8 @@ struct frames {
     struct stream stream; /* the first member: a pointer to one is a pointer to the other */
     int to;               /* the file that is written to, or -1 */
     uv_poll_t readable, writable;
-    bool open; /* more may arrive */
+    int handles; /* of the two, those that the loop has not let go of */
+    bool open;   /* more may arrive */
     bool awaits_preamble;
     uint32_t limit; /* of a frame that arrives */
     int64_t last;   /* when bytes arrived, clock_now's */
@@ -69,6 +79,7 @@ struct frames {
     void (*receive)(struct frames *frames, enum frame_kind kind, struct wire_reader *body);
     void (*ended)(struct frames *frames); /* called at the end of the stream, at an error, or for bytes that
                                              are no frame */
+    void (*released)(struct frames *frames); /* called once the loop no longer uses the memory; or NULL */
 };
 
 /* Takes ownership of the two files. */

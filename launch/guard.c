@@ -142,6 +142,7 @@ hvd_code guard_fork(struct guard *guard, hvd_status *status)
             sigaddset(&guard->signals, passed_on[i]);
     }
     sigaddset(&guard->signals, SIGCHLD);
+    sigaddset(&guard->signals, SIGQUIT); /* it is a question: whoever ignores it has not meant this one */
     sigprocmask(SIG_BLOCK, &guard->signals, NULL);
     signal(SIGCHLD, SIG_DFL); /* if it were ignored, the exit codes of children would be lost */
     guard->groups = mmap(NULL, GROUP_LIMIT * sizeof *guard->groups, PROT_READ | PROT_WRITE,

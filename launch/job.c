@@ -2,10 +2,13 @@
  * what the policy decides about events. One thread, the loop's. */
 #include "job.h"
 #include "faults.h"
+#include "monitor.h"
 #include "policy.h"
 #include "processes.h"
 #include "say.h"
 #include "starter.h"
+#include "status_server.h"
+#include "status_text.h"
 #include "traces.h"
 
 #include "base/clock.h"
@@ -24,6 +27,8 @@
 
 struct job {
     struct table table; /* the first member: a pointer to one is a pointer to the other */
+    struct monitor monitor;
+    struct status_server server;
     struct decision (*policy)(const struct table *table, const struct event *event);
     bool begun;             /* the processes have been started */
     int exit_code;          /* horovodrun's */
@@ -82,6 +87,33 @@ static void on_signalled(struct job *job, const struct event *event)
         table_end(table, STEP_KILL);
         job->abandoned = !sink_idle(table->out) || !sink_idle(table->err); /* no reader */
     }
+}
+
+/* Prints what the job does, for whoever has asked by a signal. */
+static void print_status(const struct surveys *surveys, void *argument)
+{
+    struct table *table = argument;
+    char *text = NULL;
+    size_t length = 0;
+    FILE *file = open_memstream(&text, &length);
+    for (int i = 0; file && i < surveys->count; i++) {
+        fputs(i ? "\n" : "", file);
+        status_text_write(&surveys->list[i], file);
+    }
+    if (file)
+        fclose(file);
+    if (!surveys->count)
+        say(table, "no rank was started yet");
+    sink_put(table->err, text, length);
+    sink_flush(table->err);
+    free(text);
+}
+
+static void on_asked(struct job *job)
+{
+    hvd_status status;
+    if (monitor_ask(&job->monitor, print_status, &job->table, &status))
+        say(&job->table, "%s", status.text);
 }
 
 /* ---- the start of an epoch ---------------------------------------------------------------------------- */
@@ -186,6 +218,9 @@ static void happened(struct table *table, const struct event *event)
         break;
     case EVENT_SIGNALLED:
         on_signalled(job, event);
+        break;
+    case EVENT_ASKED:
+        on_asked(job);
         break;
     case EVENT_HOST_LOST:
     case EVENT_HOST_SILENT:
@@ -327,18 +362,24 @@ int job_run(const struct options *options, const struct settings *settings, stru
                                 .input = STDIN_FILENO,
                                 .function = -1,
                                 .happened = happened},
+                      .server.listener = -1,
                       .policy = policy_static};
     hvd_status status;
     if (uv_loop_init(&job.table.loop)) {
         fprintf(stderr, "horovodrun: can't make an event loop: too many open files?\n");
         return 1;
     }
+    monitor_init(&job.monitor, &job.table);
     if (start(&job.table, &status) == HVD_OK) {
+        status_server_open(&job.server, &job.monitor);
         run_loop(&job);
+        status_server_close(&job.server);
     } else {
         fprintf(stderr, "horovodrun: %s\n", status.text);
         job.exit_code = 1;
     }
     table_close(&job.table);
+    monitor_free(&job.monitor);
+    status_server_free(&job.server);
     return job.exit_code;
 }

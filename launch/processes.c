@@ -179,6 +179,12 @@ static void on_signal(uv_signal_t *handle, int signal)
     table->happened(table, &(struct event){.kind = EVENT_SIGNALLED, .signal = signal, .text = ""});
 }
 
+static void on_question(uv_signal_t *handle, int signal)
+{
+    struct table *table = handle->data;
+    table->happened(table, &(struct event){.kind = EVENT_ASKED, .signal = signal});
+}
+
 static void end_if_parent_has_ended(struct table *table)
 {
     if (!guard_parent_ended(table->guard))
@@ -206,6 +212,7 @@ static hvd_code watch_signals(struct table *table, hvd_status *status)
         bool may_be_ignored;
     } watched[TABLE_SIGNALS] = {{GUARD_PARENT_ENDED, on_end_of_parent, false},
                                 {SIGCHLD, on_end_of_child, false},
+                                {SIGQUIT, on_question, false},
                                 {SIGINT, on_signal, true},
                                 {SIGTERM, on_signal, true},
                                 {SIGHUP, on_signal, true}};

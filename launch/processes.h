@@ -15,9 +15,10 @@
 
 #include "net/addresses.h"
 
-#define TABLE_SIGNALS 5
+#define TABLE_SIGNALS 6
 
 struct agents;
+struct monitor;
 struct starter_ops;
 struct table;
 
@@ -60,7 +61,8 @@ enum event_kind {
     EVENT_HOST_SILENT,   /* a host has been silent for too long, and its processes count as gone */
     EVENT_OUTPUT_FAILED, /* the launcher can't write; exit_code */
     EVENT_FAULT,         /* a rank has published why it fails; fault */
-    EVENT_SIGNALLED      /* somebody has sent a signal to the launcher, or to the agent of a host */
+    EVENT_SIGNALLED,     /* somebody has sent a signal to the launcher, or to the agent of a host */
+    EVENT_ASKED          /* somebody asks by a signal what the job does */
 };
 
 struct event {
@@ -86,9 +88,10 @@ struct table {
     uv_poll_t *published;                       /* the watch has news */
     char rendezvous_address[JOB_ADDRESS_LIMIT]; /* host:port, or several */
     int input;                                  /* stdin of rank 0 */
-    int function;          /* --task: the file that all ranks have as stdin, and read by offset; or -1 */
-    uint64_t file_limit;   /* of ranks (ulimit -n); this process has raised its own. 0: it has not */
-    struct agents *agents; /* of the starter `agents` */
+    int function;            /* --task: the file that all ranks have as stdin, and read by offset; or -1 */
+    uint64_t file_limit;     /* of ranks (ulimit -n); this process has raised its own. 0: it has not */
+    struct agents *agents;   /* of the starter `agents` */
+    struct monitor *monitor; /* of the launcher; an agent has none */
     struct guard *guard;
     uv_loop_t loop;
     uv_timer_t clock; /* ticks only while a process has a deadline */

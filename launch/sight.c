@@ -53,6 +53,18 @@ enum sight_state sight_state(const struct sight *sight)
     return page == PAGE_OPEN && sight->page.thread_count ? SIGHT_WAITS : by_page[page];
 }
 
+const struct page_request *sight_awaited(const struct sight *sight)
+{
+    const struct page_summary *page = &sight->page;
+    for (int i = 0; i < page->thread_count; i++) {
+        for (int j = 0; j < page->request_count; j++) {
+            if (page->requests[j].number == page->threads[i].record)
+                return &page->requests[j];
+        }
+    }
+    return NULL;
+}
+
 /* ---- finding ------------------------------------------------------------------------------------------- */
 
 struct host_pages *host_pages_create(void)

@@ -46,6 +46,9 @@ enum sight_state {
 };
 enum sight_state sight_state(const struct sight *sight);
 
+/* Returns the request for which a thread of the rank waits; NULL: none does, or it is not known. */
+const struct page_request *sight_awaited(const struct sight *sight);
+
 /* ---- the pages of this host ---------------------------------------------------------------------------- */
 
 #define PAGES_PAUSE_MILLISECONDS 100 /* between two looks, from which rates follow */

@@ -25,11 +25,15 @@ struct starter_ops {
     int (*clock)(const struct process *process, int64_t *ahead);
     /* A child of this process has ended. Not every child has a row. */
     void (*child_ended)(struct table *table, pid_t pid, int exit_code, int signal);
-    void (*turn)(struct table *table);            /* after each turn of the loop */
-    bool (*connected)(const struct table *table); /* more output or events may come */
-    bool (*sending)(const struct table *table);   /* output is known to be on its way */
-    void (*close)(struct table *table);           /* ends all connections */
-    void (*free)(struct table *table);            /* after the loop has closed its handles */
+    /* Asks a host for the sights of its ranks, which are passed to monitor.h. NULL: all processes are
+     * children of this one. */
+    void (*look)(const struct table *table, int host, uint32_t number);
+    double (*silent)(const struct table *table, int host); /* seconds since it was last heard of */
+    void (*turn)(struct table *table);                     /* after each turn of the loop */
+    bool (*connected)(const struct table *table);          /* more output or events may come */
+    bool (*sending)(const struct table *table);            /* output is known to be on its way */
+    void (*close)(struct table *table);                    /* ends all connections */
+    void (*free)(struct table *table);                     /* after the loop has closed its handles */
 };
 
 extern const struct starter_ops local_starter, agents_starter;

@@ -1,5 +1,7 @@
-/* status.c - see status.h: reads the pages of this host, and prints the jobs. One thread. */
+/* status.c - see status.h. Launchers on this host are asked about the jobs that they have started, on all
+ * their hosts; of other jobs it reads the pages that are on this host. One thread. */
 #include "status.h"
+#include "status_client.h"
 #include "status_json.h"
 #include "status_text.h"
 #include "surveys.h"
@@ -29,7 +31,7 @@ static void pause_for(double seconds)
 }
 
 /* Looks at the pages of this host. */
-static hvd_code look(struct surveys *surveys, hvd_status *status)
+static hvd_code look_here(struct surveys *surveys, hvd_status *status)
 {
     struct host_pages *pages = host_pages_create();
     int count;
@@ -47,24 +49,37 @@ static hvd_code look(struct surveys *surveys, hvd_status *status)
     return surveys_make(sights, count, &origin, surveys, status);
 }
 
-/* Returns the worst verdict, or -1 if no job has such an id. */
-static int print_all(const struct surveys *surveys, const struct options *options)
+/* Returns the launcher that has started the job, or NULL. */
+static const struct launcher *launcher_of(const struct launchers *launchers, const struct survey *survey)
 {
-    const char *job = options->job;
-    int worst = -1;
+    for (int i = 0; i < launchers->count; i++) {
+        if (strncmp(survey->id, launchers->list[i].job, JOB_ID_DIGITS) == 0)
+            return &launchers->list[i];
+    }
+    return NULL;
+}
+
+struct printed {
+    int count, worst; /* jobs; -1: there was none */
+};
+
+static void print(const struct surveys *surveys, const struct launchers *launchers,
+                  const struct options *options, struct printed *printed)
+{
     for (int i = 0; i < surveys->count; i++) {
         const struct survey *survey = &surveys->list[i];
-        if (job && strncmp(survey->id, job, strlen(job)) != 0)
+        const struct launcher *launcher = launcher_of(launchers, survey);
+        if ((options->job && strncmp(survey->id, options->job, strlen(options->job)) != 0) ||
+            (!survey->whole && launcher && !*launcher->why)) /* the launcher has told it */
             continue;
         if (options->json)
             status_json_write(survey, stdout);
-        else if (worst >= 0)
+        else if (printed->count++)
             putchar('\n');
         if (!options->json)
             status_text_write(survey, stdout);
-        worst = (int)survey->verdict > worst ? (int)survey->verdict : worst;
+        printed->worst = (int)survey->verdict > printed->worst ? (int)survey->verdict : printed->worst;
     }
-    return worst;
 }
 
 static void print_time(void)
@@ -77,20 +92,33 @@ static void print_time(void)
     printf("%s%s\n", isatty(STDOUT_FILENO) ? CLEAR_SCREEN : "", text);
 }
 
+/* Returns the worst verdict, or -1 if there is no such job. */
 static int print_once(const struct options *options)
 {
-    struct surveys surveys;
+    struct printed printed = {.worst = -1};
+    struct launchers launchers;
+    struct surveys whole = {0}, here = {0};
     hvd_status status;
-    if (look(&surveys, &status)) {
-        fprintf(stderr, "horovodrun: %s\n", status.text);
-        return VERDICT_NO_JOB;
+    launchers_ask(options->job, &launchers, &whole);
+    for (int i = 0; i < launchers.count; i++) {
+        const struct launcher *launcher = &launchers.list[i];
+        if (*launcher->why)
+            fprintf(stderr,
+                    "horovodrun: the launcher of job %.8s (pid %d) was asked in vain: %s; of its ranks only "
+                    "those on this host can be shown\n",
+                    launcher->job, launcher->process, launcher->why);
     }
+    if (look_here(&here, &status))
+        fprintf(stderr, "horovodrun: %s\n", status.text);
     if (options->watch_seconds > 0 && !options->json)
         print_time();
-    int worst = print_all(&surveys, options);
-    surveys_free(&surveys);
+    print(&whole, &launchers, options, &printed);
+    print(&here, &launchers, options, &printed);
     fflush(stdout);
-    return worst;
+    surveys_free(&whole);
+    surveys_free(&here);
+    launchers_free(&launchers);
+    return printed.worst;
 }
 
 int status_print(const struct options *options)

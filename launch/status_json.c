@@ -147,10 +147,11 @@ static const char *state_name(const struct sight *rank)
     return names[sight_state(rank)];
 }
 
-/* Since when the rank is in its state: only for threads that wait this is known. */
+/* Returns since when the rank waits; 0: it does not, or it is not known for what. */
 static int64_t waits_since(const struct sight *rank)
 {
-    return rank->page.thread_count ? rank->page.threads[0].since : 0;
+    const struct page_request *request = sight_awaited(rank);
+    return request ? request->submitted : 0;
 }
 
 static void put_rank(const struct survey *survey, const struct sight *rank, FILE *file)

@@ -20,19 +20,6 @@ struct job {
     size_t capacity;
 };
 
-/* Returns the request for which a thread of the rank waits; NULL: none does, or it is not known. */
-static const struct page_request *awaited(const struct sight *rank)
-{
-    const struct page_summary *page = &rank->page;
-    for (int i = 0; i < page->thread_count; i++) {
-        for (int j = 0; j < page->request_count; j++) {
-            if (page->requests[j].number == page->threads[i].record)
-                return &page->requests[j];
-        }
-    }
-    return NULL;
-}
-
 static double seconds_since(const struct job *job, int64_t time)
 {
     return (double)(job->survey->taken - time) / CLOCK_SECOND;
@@ -73,7 +60,7 @@ void verdict_state(const struct sight *rank, char *text, size_t capacity)
                                         [SIGHT_STARTED] = "has not joined yet",
                                         [SIGHT_JOINING] = "waits in init",
                                         [SIGHT_WAITS] = "waits in Horovod"};
-    const struct page_request *request = awaited(rank);
+    const struct page_request *request = sight_awaited(rank);
     enum sight_state state = sight_state(rank);
     text[0] = '\0';
     if (state == SIGHT_WAITS && request)

@@ -1,10 +1,16 @@
 /* fuzz_agent.c - any bytes as the frames between launcher and agents, a few at a time. The first byte is 0
- * for those that the launcher sends; otherwise they are an agent's, after the output of a shell. */
+ * for those that the launcher sends to an agent, and 2 for those that it sends to `horovodrun --status`;
+ * otherwise they are an agent's, after the output of a shell. */
 #include "base/status.h"
 #include "launch/agents.h"
+#include "launch/monitor.h"
 #include "launch/starter.h"
+#include "launch/status_client.h"
+#include "launch/status_json.h"
+#include "launch/status_text.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -74,21 +80,56 @@ static void read_all(struct source *source, const uint8_t *bytes, size_t length)
     frames_free(&source->frames);
 }
 
+/* What was understood can be printed. */
+static void check_surveys(const struct surveys *surveys, void *argument)
+{
+    FILE *file = fopen("/dev/null", "w");
+    (void)argument;
+    for (int i = 0; file && i < surveys->count; i++) {
+        if (!surveys->list[i].count)
+            abort();
+        status_text_write(&surveys->list[i], file);
+        status_json_write(&surveys->list[i], file);
+    }
+    if (file)
+        fclose(file);
+}
+
+static void read_as_status(const uint8_t *bytes, size_t length)
+{
+    struct surveys surveys = {0};
+    struct launchers launchers = {.list = calloc(1, sizeof *launchers.list), .count = 1};
+    if (!launchers.list)
+        abort();
+    launchers.list->found = &surveys;
+    struct source source = {
+        .frames = {.owner = launchers.list, .receive = launcher_receive, .limit = FRAME_LIMIT_ANSWER}};
+    read_all(&source, bytes, length);
+    check_surveys(&surveys, NULL);
+    surveys_free(&surveys);
+    launchers_free(&launchers);
+}
+
 /* As the launcher, once the first host has been sent the assignments. */
 static void on_event(struct table *table, const struct event *event)
 {
     table->ending = table->ending || event->kind == EVENT_HOST_FAILED;
-    if (event->kind == EVENT_ASSIGNED)
-        for (int i = 0; i < table->count; i++)
-            if (table->starter->start(table->list[i], NULL))
-                abort();
+    if (event->kind != EVENT_ASSIGNED)
+        return;
+    for (int i = 0; i < table->count; i++)
+        if (table->starter->start(table->list[i], NULL))
+            abort();
+    if (monitor_ask(table->monitor, check_surveys, NULL, NULL))
+        abort();
 }
 
 /* Two hosts; the agent of the second is prepared, all frames come from the first. */
 static void read_as_launcher(const uint8_t *bytes, size_t length)
 {
-    char *words[] = {"true", NULL}, *nothing = NULL;
+    static char *nothing = NULL; /* environ outlives this call */
+    char *words[] = {"true", NULL};
     hvd_status status;
+    struct monitor monitor;
     struct options options = {.command = words, .values = calloc((size_t)setting_count, sizeof(char *))};
     struct settings settings = {.timeline = "", .timeline_ranks = "0", .failure_timeline = "folder"};
     struct hosts hosts = {0};
@@ -112,6 +153,7 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
         hosts_parse(&hosts, "10.9.9.1:2,10.9.9.2:1", &status) || hosts_layout(&hosts, RANKS, &status) ||
         uv_loop_init(&table.loop) || uv_timer_init(&table.loop, &table.clock))
         abort();
+    monitor_init(&monitor, &table);
     *agents = (struct agents){.list = list, .count = 2, .of_host = of_host, .assigning = true};
     for (int i = 0; i < 2; i++) {
         list[i] =
@@ -127,6 +169,7 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
     source.frames.awaits_preamble = true;
     read_all(&source, bytes, length);
     table_close(&table);
+    monitor_free(&monitor);
     hosts_free(&hosts);
     free(options.values);
 }
@@ -138,6 +181,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     if (bytes[0] == 0) {
         struct source source = {.frames = {.receive = receive_as_agent, .limit = FRAME_LIMIT}};
         read_all(&source, bytes + 1, length - 1);
+    } else if (bytes[0] == 2) {
+        read_as_status(bytes + 1, length - 1);
     } else {
         read_as_launcher(bytes + 1, length - 1);
     }

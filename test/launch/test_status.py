@@ -7,12 +7,13 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import DEADLINE, Launcher, wait_until
+from conftest import DEADLINE, Launcher, frame_kinds, wait_until
 
 # Rank 1 does something else than the others, for ever.
 PROGRAM = """
@@ -91,7 +92,7 @@ def test_late_rank(launcher: Launcher, what: str, does: str) -> None:
         launcher, rf"^ranks 0, 2 wait for rank 1 in allreduce\.loss, for \d+ s; rank 1 {does}\n", 3
     )
     assert re.search(
-        r"^job [0-9a-f]{8}  3 ranks on host \S+  up \S+ \w+  step 20, none for ", text, re.MULTILINE
+        r"^job \w+ \([0-9a-f]{8}\)  3 ranks on host \S+  up \S+ \w+  step 20, none for ", text, re.MULTILINE
     )
     assert re.search(r"^waiting  1 request for rank 1: allreduce\.loss \(", text, re.MULTILINE)
     rows = [line for line in text.splitlines() if line.endswith(" <- late")]
@@ -198,6 +199,89 @@ def test_watch(launcher: Launcher) -> None:
     _, errors = watch.communicate(timeout=DEADLINE)
     assert watch.returncode == 3, "the last verdict"
     assert errors.endswith("horovodrun: no such job runs any longer\n")
+
+
+def test_question_by_a_signal(launcher: Launcher) -> None:
+    path = launcher.folder / "stderr"
+    with path.open("w") as file:
+        job = launcher.start("-np", "3", *launcher.python(PROGRAM), "sleep", stderr=file)
+    status_until(launcher, r"wait for rank 1 in allreduce\.loss", 3)
+    said = "ranks 0, 2 wait for rank 1 in allreduce.loss, for"
+    for times in (1, 2):
+        job.send_signal(signal.SIGQUIT)
+        assert wait_until(lambda times=times: path.read_text().count(said) == times), path.read_text()
+    assert re.search(r"^1 +\S+ +sleeps in its own program .* <- late$", path.read_text(), re.MULTILINE)
+    status_until(launcher, r"wait for rank 1 in allreduce\.loss", 3)
+    assert job.poll() is None, "the job goes on"
+
+
+def test_launcher_that_is_stopped(launcher: Launcher) -> None:
+    launcher.start("-np", "3", *launcher.python(PROGRAM), "sleep")
+    status_until(launcher, r"(?m)^job \w+ \(\w{8}\)  3 ranks on host ", 3)
+    job, (process,) = job_of(launcher), launcher.named("hvd-job")
+    os.kill(process, signal.SIGSTOP)
+    result = status(launcher, job)
+    os.kill(process, signal.SIGCONT)
+    assert result.returncode == 3
+    assert result.stderr == (
+        f"horovodrun: the launcher of job {job[:8]} (pid {process}) was asked in vain: it does not answer; "
+        "of its ranks only those on this host can be shown\n"
+    )
+    assert re.search(rf"^job {job[:8]}  3 ranks on host ", result.stdout, re.MULTILINE)
+
+
+class Asker:
+    """A connection to a launcher as that of --status."""
+
+    def __init__(self, job: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(DEADLINE)
+        self.socket.connect(f"\0horovod/{os.geteuid()}/{job}")
+
+    def send(self, kind: str, body: bytes) -> None:
+        frame = bytes([frame_kinds()[kind]]) + body
+        self.socket.sendall(struct.pack("=I", len(frame)) + frame)
+
+    def receive(self) -> list[int]:
+        """The kinds of all frames up to the end of the connection, or the last one."""
+        kinds, last = [], (frame_kinds()["FRAME_LOOKED"], frame_kinds()["FRAME_REFUSED"])
+        with self.socket.makefile("rb") as file:
+            while header := file.read(4):
+                kinds.append(file.read(*struct.unpack("=I", header))[0])
+                if kinds[-1] in last:
+                    break
+        return kinds
+
+
+def text(words: str) -> bytes:
+    return struct.pack("=I", len(words)) + words.encode()
+
+
+def test_connections_to_a_launcher(launcher: Launcher) -> None:
+    launcher.start("-np", "2", *launcher.python("import time; time.sleep(3600)"))
+    assert wait_until(lambda: job_of(launcher) != "")
+    job, kinds = job_of(launcher), frame_kinds()
+    own = launcher.run("--version").stdout.strip()
+
+    asker = Asker(job)
+    asker.send("FRAME_ASK", text(own))
+    heard, survey = kinds["FRAME_HEARD"], kinds["FRAME_SURVEY"]
+    assert asker.receive() == [heard, survey, *[kinds["FRAME_SIGHT"]] * 2, kinds["FRAME_LOOKED"]]
+
+    asker = Asker(job)
+    asker.send("FRAME_ASK", text("0.9"))
+    assert asker.receive() == [heard, kinds["FRAME_REFUSED"]]
+
+    for wrong in (b"\xff\xff\xff\xff", b"\0\0\0\0", b"\5\0\0\0hello"):
+        asker = Asker(job)
+        asker.socket.sendall(wrong)
+        assert asker.receive() == []
+
+    silent = [Asker(job) for _ in range(8)]
+    assert Asker(job).receive() == [], "there are too many"
+    for each in silent:
+        each.socket.close()
+    status_until(launcher, r"(?m)^job \w+ \(\w{8}\)  2 ranks on host ", 0)
 
 
 @pytest.mark.parametrize(

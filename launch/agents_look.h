@@ -1,0 +1,14 @@
+/* agents_look.h - looks at the ranks of other hosts, by their agents. One thread, the loop's. */
+#ifndef HVD_LAUNCH_AGENTS_LOOK_H
+#define HVD_LAUNCH_AGENTS_LOOK_H
+
+#include "remote.h"
+
+/* As struct starter_ops has them. */
+void agents_look(const struct table *table, int host, uint32_t number);
+double agents_silent(const struct table *table, int host);
+
+/* Handles FRAME_SIGHT and FRAME_LOOKED. */
+void agents_look_receive(const struct remote *remote, enum frame_kind kind, struct wire_reader *body);
+
+#endif

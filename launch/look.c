@@ -1,0 +1,74 @@
+/* look.c - see look.h. */
+#include "look.h"
+
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Adds the pages that this process has made. Returns false if a rank may write another one: it found no
+ * room for one here, or runs in a container. */
+static bool add_own_pages(struct look *look)
+{
+    const struct table *table = look->table;
+    bool all = true;
+    for (int i = 0; i < table->count; i++) {
+        const struct process *process = table->list[i];
+        all = (process->page >= 0 && host_pages_add(look->pages, process->page)) && all;
+    }
+    return all;
+}
+
+/* Drops the sights of other jobs. */
+static int keep_own(const struct table *table, struct sight *sights, int count)
+{
+    int kept = 0;
+    for (int i = 0; i < count; i++) {
+        if (strncmp(sights[i].page.identity.job, table->id, strlen(table->id)) == 0)
+            sights[kept++] = sights[i];
+        else
+            sight_free(&sights[i]);
+    }
+    return kept;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct look *look = timer->data;
+    int count;
+    host_pages_read(look->pages);
+    struct sight *sights = host_pages_take(look->pages, &count);
+    host_pages_free(look->pages);
+    look->pages = NULL;
+    look->done(look, sights, keep_own(look->table, sights, count));
+}
+
+void look_init(struct look *look, struct table *table,
+               void (*done)(struct look *look, struct sight *sights, int count))
+{
+    *look = (struct look){.table = table, .done = done};
+    uv_timer_init(&table->loop, &look->timer);
+    look->timer.data = look;
+}
+
+hvd_code look_start(struct look *look, hvd_status *status)
+{
+    if (look->pages)
+        return HVD_OK;
+    look->pages = host_pages_create();
+    if (!look->pages)
+        return status_no_memory(status);
+    bool all = add_own_pages(look);
+    /* The rank has not joined, or uses a page of its own. */
+    if (!host_pages_glance(look->pages) || !all) {
+        host_pages_find(look->pages);
+        host_pages_glance(look->pages);
+    }
+    uv_timer_start(&look->timer, on_timer, PAGES_PAUSE_MILLISECONDS, 0);
+    return HVD_OK;
+}
+
+void look_free(struct look *look)
+{
+    host_pages_free(look->pages);
+}

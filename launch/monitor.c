@@ -1,0 +1,295 @@
+/* monitor.c - see monitor.h. */
+#include "monitor.h"
+#include "say.h"
+#include "starter.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SIGHTS_OF_RANK 4 /* at most, of a host: a process may have had several pages */
+
+/* ---- what a look has found
+       ----------------------------------------------------------------------------- */
+
+/* Names the host as the user has, but this one by its own name. */
+static void name_host(const struct host *host, char *name, size_t capacity)
+{
+    name[0] = '\0';
+    if (strcmp(host->name, "localhost") != 0 || gethostname(name, capacity - 1))
+        append_text(name, capacity, "%s", host->name);
+}
+
+static bool is_current(const struct monitor *monitor, uint32_t number)
+{
+    return monitor->under_way && number == monitor->number;
+}
+
+static void keep(struct monitor *monitor, struct sight *sight)
+{
+    if (monitor->count == monitor->capacity) {
+        int capacity = monitor->capacity ? 2 * monitor->capacity : 64;
+        struct sight *list = reallocarray(monitor->sights, (size_t)capacity, sizeof *list);
+        if (!list) {
+            sight_free(sight);
+            return;
+        }
+        monitor->sights = list;
+        monitor->capacity = capacity;
+    }
+    monitor->sights[monitor->count++] = *sight;
+}
+
+void monitor_add(struct monitor *monitor, uint32_t number, int host, struct sight *sight)
+{
+    const struct table *table = monitor->table;
+    struct page_identity *identity = &sight->page.identity;
+    bool own = strncmp(identity->job, table->id, strlen(table->id)) == 0;
+    if (!is_current(monitor, number) || monitor->hosts[host] != MONITOR_ASKED || !own ||
+        monitor->count >= SIGHTS_OF_RANK * table->count) {
+        sight_free(sight);
+        return;
+    }
+    name_host(&table->hosts->list[host], identity->host, sizeof identity->host);
+    for (int i = 0; i < table->count; i++) {
+        const struct process *process = table->list[i];
+        if (process->place.host == host && process->pid && process->pid == sight->page.child)
+            monitor->seen[i] = true;
+    }
+    keep(monitor, sight);
+}
+
+/* Adds a sight of a process of which there is none. */
+static void stand_in(struct monitor *monitor, const struct process *process, bool host_answers)
+{
+    const struct table *table = monitor->table;
+    const struct place *place = &process->place;
+    struct sight sight = {.seen = host_answers || process->gone};
+    struct page_identity *identity = &sight.page.identity;
+    char outcome[64];
+    *identity = (struct page_identity){.rank = place->rank,
+                                       .size = table->size,
+                                       .local_rank = place->local_rank,
+                                       .local_size = place->local_size,
+                                       .epoch = table->epoch};
+    append_text(identity->job, sizeof identity->job, "%s", table->id);
+    name_host(process_host(process), identity->host, sizeof identity->host);
+    if (process->running) {
+        sight.process = process->pid;
+    } else if (process->exit_code) {
+        sight.page.state = PAGE_FAILED;
+        append_text(sight.page.cause, sizeof sight.page.cause, "it %s",
+                    say_outcome(process->exit_code, process->signal, outcome, sizeof outcome));
+    } else if (process->started) {
+        sight.page.state = PAGE_LEFT;
+    }
+    keep(monitor, &sight);
+}
+
+/* Returns the name of what runs: "train" for `python train.py` and `python -m train`. */
+static const char *name_of_program(char *const *words, char *name, size_t capacity)
+{
+    const char *word = words[0] ? words[0] : "";
+    for (int i = 0; words[i]; i++) {
+        size_t length = strlen(words[i]);
+        bool is_module = i && strcmp(words[i - 1], "-m") == 0;
+        if (is_module || (length > 3 && strcmp(words[i] + length - 3, ".py") == 0)) {
+            word = words[i];
+            break;
+        }
+    }
+    const char *last = strrchr(word, '/');
+    name[0] = '\0';
+    append_text(name, capacity, "%s", last ? last + 1 : word);
+    char *end = strstr(name, ".py");
+    if (end && end > name && !end[3])
+        *end = '\0';
+    return name;
+}
+
+/* Fills in what the launcher knows. */
+static void describe(const struct monitor *monitor, struct survey_origin *origin, struct survey_host *hosts)
+{
+    const struct table *table = monitor->table;
+    struct timespec at;
+    clock_gettime(CLOCK_REALTIME, &at);
+    origin->taken = clock_now();
+    origin->taken_at = at.tv_sec * CLOCK_SECOND + at.tv_nsec;
+    origin->hosts = hosts;
+    for (int i = 0; i < table->hosts->count; i++) {
+        struct survey_host *host = &hosts[origin->host_count++];
+        *host = (struct survey_host){.answers = monitor->hosts[i] != MONITOR_ASKED};
+        name_host(&table->hosts->list[i], host->name, sizeof host->name);
+        if (!host->answers)
+            host->silent = table->starter->silent ? table->starter->silent(table, i) : 0;
+    }
+    for (int i = 0; i < table->count; i++) {
+        int64_t started = table->list[i]->started;
+        if (started && (!origin->started || started < origin->started))
+            origin->started = started;
+    }
+}
+
+static void make_surveys(struct monitor *monitor, struct surveys *surveys)
+{
+    struct table *table = monitor->table;
+    char name[64];
+    struct survey_origin origin = {.id = table->id,
+                                   .name = name_of_program(table->options->command, name, sizeof name)};
+    struct survey_host *hosts = calloc((size_t)table->hosts->count, sizeof *hosts);
+    hvd_status status;
+    hvd_code code = hosts ? HVD_OK : status_no_memory(&status);
+    if (!code) {
+        describe(monitor, &origin, hosts);
+        for (int i = 0; i < table->count; i++) {
+            const struct process *process = table->list[i];
+            if (!monitor->seen[i])
+                stand_in(monitor, process, hosts[process->place.host].answers);
+        }
+        code = surveys_make(monitor->sights, monitor->count, &origin, surveys, &status);
+        monitor->sights = NULL;
+        monitor->count = monitor->capacity = 0;
+    }
+    if (code)
+        say(table, "can't tell what the job does: %s", status.text);
+    free(hosts);
+}
+
+/* ---- a look -------------------------------------------------------------------------------------------- */
+
+static void drop(struct monitor *monitor)
+{
+    for (int i = 0; i < monitor->count; i++)
+        sight_free(&monitor->sights[i]);
+    free(monitor->sights);
+    free(monitor->hosts);
+    free(monitor->seen);
+    monitor->sights = NULL;
+    monitor->hosts = NULL;
+    monitor->seen = NULL;
+    monitor->count = monitor->capacity = 0;
+}
+
+/* The askers of this look may ask for the next one. */
+static void finish(struct monitor *monitor)
+{
+    struct surveys surveys = {0};
+    struct monitor_asker askers[MONITOR_ASKERS];
+    int count = monitor->asker_count;
+    uv_timer_stop(&monitor->deadline);
+    if (monitor->hosts && monitor->seen)
+        make_surveys(monitor, &surveys);
+    memcpy(askers, monitor->askers, sizeof askers);
+    monitor->asker_count = 0;
+    monitor->under_way = false;
+    drop(monitor);
+    for (int i = 0; i < count; i++)
+        askers[i].done(&surveys, askers[i].argument);
+    surveys_free(&surveys);
+}
+
+static void on_deadline(uv_timer_t *timer)
+{
+    finish(timer->data);
+}
+
+/* Returns true if an answer is missing. */
+static bool waits_for_answers(const struct monitor *monitor)
+{
+    for (int i = 0; i < monitor->table->hosts->count; i++) {
+        if (monitor->hosts[i] == MONITOR_ASKED)
+            return true;
+    }
+    return false;
+}
+
+void monitor_host_done(struct monitor *monitor, uint32_t number, int host)
+{
+    if (!is_current(monitor, number) || monitor->hosts[host] != MONITOR_ASKED)
+        return;
+    monitor->hosts[host] = MONITOR_ANSWERED;
+    if (!waits_for_answers(monitor))
+        finish(monitor);
+}
+
+static void on_look(struct look *look, struct sight *sights, int count)
+{
+    struct monitor *monitor = look->table->monitor;
+    for (int i = 0; i < count; i++)
+        monitor_add(monitor, monitor->number, 0, &sights[i]);
+    free(sights);
+    monitor_host_done(monitor, monitor->number, 0);
+}
+
+/* Asks the hosts on which processes of the job are left. */
+static void ask_hosts(struct monitor *monitor)
+{
+    struct table *table = monitor->table;
+    for (int i = 0; i < table->count; i++) {
+        const struct process *process = table->list[i];
+        enum monitor_host *host = &monitor->hosts[process->place.host];
+        if (*host != MONITOR_NOT_ASKED || (table->starter->look && process->gone))
+            continue;
+        *host = MONITOR_ASKED;
+        if (table->starter->look)
+            table->starter->look(table, process->place.host, monitor->number);
+        else if (look_start(&monitor->look, NULL))
+            *host = MONITOR_ANSWERED;
+    }
+}
+
+static void start(struct monitor *monitor)
+{
+    const struct table *table = monitor->table;
+    monitor->under_way = true;
+    monitor->number++;
+    monitor->hosts = calloc((size_t)table->hosts->count + 1, sizeof *monitor->hosts);
+    monitor->seen = calloc((size_t)table->count + 1, sizeof *monitor->seen);
+    bool possible = monitor->hosts && monitor->seen;
+    if (possible)
+        ask_hosts(monitor);
+    bool waits = possible && waits_for_answers(monitor);
+    uv_timer_start(&monitor->deadline, on_deadline, waits ? (uint64_t)(MONITOR_SECONDS * 1000) : 0, 0);
+}
+
+/* ---- askers -------------------------------------------------------------------------------------------- */
+
+void monitor_init(struct monitor *monitor, struct table *table)
+{
+    *monitor = (struct monitor){.table = table};
+    look_init(&monitor->look, table, on_look);
+    uv_timer_init(&table->loop, &monitor->deadline);
+    monitor->deadline.data = monitor;
+    table->monitor = monitor;
+}
+
+void monitor_free(struct monitor *monitor)
+{
+    look_free(&monitor->look);
+    drop(monitor);
+}
+
+hvd_code monitor_ask(struct monitor *monitor, monitor_done_fn *done, void *argument, hvd_status *status)
+{
+    if (monitor->asker_count == MONITOR_ASKERS)
+        return status_set(status, HVD_REFUSED, "%d others ask what the job does at this moment",
+                          MONITOR_ASKERS);
+    monitor->askers[monitor->asker_count++] = (struct monitor_asker){done, argument};
+    if (!monitor->under_way)
+        start(monitor);
+    return HVD_OK;
+}
+
+void monitor_forget(struct monitor *monitor, const void *argument)
+{
+    int kept = 0;
+    for (int i = 0; i < monitor->asker_count; i++) {
+        if (monitor->askers[i].argument != argument)
+            monitor->askers[kept++] = monitor->askers[i];
+    }
+    monitor->asker_count = kept;
+}

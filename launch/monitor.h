@@ -1,0 +1,57 @@
+/* monitor.h - looks at all ranks of the job, on all its hosts, for whoever asks: `horovodrun --status`, a
+ * signal. In the launcher; one thread, the loop's.
+ *
+ * A look asks every host at once. It ends when all have answered, at the latest after MONITOR_SECONDS: a host
+ * that is stopped or cut off can't delay it. No rank is disturbed. */
+#ifndef HVD_LAUNCH_MONITOR_H
+#define HVD_LAUNCH_MONITOR_H
+
+#include "look.h"
+#include "surveys.h"
+
+#define MONITOR_SECONDS 1.5
+#define MONITOR_ASKERS  8
+
+/* Gets the survey of the job, and those of jobs that some of its ranks have formed. They are valid during the
+ * call; there is none if memory is out, or before the job has processes. */
+typedef void monitor_done_fn(const struct surveys *surveys, void *argument);
+
+struct monitor_asker {
+    monitor_done_fn *done;
+    void *argument;
+};
+
+enum monitor_host { MONITOR_NOT_ASKED, MONITOR_ASKED, MONITOR_ANSWERED };
+
+struct monitor {
+    struct table *table;
+    struct look look; /* at the processes of this one */
+    uv_timer_t deadline;
+    struct monitor_asker askers[MONITOR_ASKERS];
+    int asker_count;
+    uint32_t number; /* of the last look */
+    bool under_way;
+    struct sight *sights; /* so far */
+    int count, capacity;
+    enum monitor_host *hosts; /* by their index in the table */
+    bool *seen;               /* processes of the table with a sight, by slot */
+};
+
+void monitor_init(struct monitor *monitor, struct table *table);
+void monitor_free(struct monitor *monitor); /* after the loop has closed its handles */
+
+/* Calls `done` once this call has returned, within MONITOR_SECONDS. If a look is under way, it serves this
+ * asker as well. Fails if too many ask. */
+hvd_code monitor_ask(struct monitor *monitor, monitor_done_fn *done, void *argument, hvd_status *status);
+
+/* The asker with this argument no longer wants to be called. */
+void monitor_forget(struct monitor *monitor, const void *argument);
+
+/* ---- answers of hosts, for a starter ------------------------------------------------------------------- */
+
+/* A host has sent the sight of a rank; takes ownership of it. */
+void monitor_add(struct monitor *monitor, uint32_t number, int host, struct sight *sight);
+/* The host has sent all. */
+void monitor_host_done(struct monitor *monitor, uint32_t number, int host);
+
+#endif

@@ -1,0 +1,275 @@
+/* status_client.c - see status_client.h. Launchers are found by the names of their sockets, which the system
+ * lists. All are asked at once. */
+#include "status_client.h"
+#include "status_server.h"
+
+#include "base/clock.h"
+#include "base/platform.h"
+#include "base/status.h"
+#include "net/socket.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TICK_MILLISECONDS 20
+#define HOST_BYTES        (4 + 1 + 8) /* of one without a name */
+
+/* ---- what a launcher sends ----------------------------------------------------------------------------- */
+
+static void fail(struct launcher *launcher, const char *why)
+{
+    if (!launcher->ended)
+        append_text(launcher->why, sizeof launcher->why, "%s", why);
+    launcher->ended = true;
+}
+
+static void drop_sights(struct launcher *launcher)
+{
+    for (int i = 0; i < launcher->count; i++)
+        sight_free(&launcher->sights[i]);
+    free(launcher->sights);
+    free(launcher->hosts);
+    launcher->sights = NULL;
+    launcher->hosts = NULL;
+    launcher->count = 0;
+}
+
+static void append(struct surveys *to, struct surveys *from)
+{
+    struct survey *list = reallocarray(to->list, (size_t)(to->count + from->count) + 1, sizeof *list);
+    if (list)
+        to->list = list;
+    for (int i = 0; list && i < from->count; i++) {
+        to->list[to->count++] = from->list[i];
+        from->list[i] = (struct survey){0};
+    }
+    surveys_free(from);
+}
+
+/* Makes the survey whose sights have arrived, if there is one. */
+static void finish_survey(struct launcher *launcher)
+{
+    struct surveys surveys;
+    hvd_status status;
+    struct timespec at;
+    if (!launcher->count)
+        return;
+    clock_gettime(CLOCK_REALTIME, &at);
+    launcher->origin.taken_at = at.tv_sec * CLOCK_SECOND + at.tv_nsec;
+    launcher->origin.hosts = launcher->hosts;
+    hvd_code code = surveys_make(launcher->sights, launcher->count, &launcher->origin, &surveys, &status);
+    launcher->sights = NULL;
+    launcher->count = 0;
+    if (code)
+        fail(launcher, status.text);
+    else
+        append(launcher->found, &surveys);
+    drop_sights(launcher);
+}
+
+static bool get_survey(struct launcher *launcher, struct wire_reader *body)
+{
+    struct survey_origin *origin = &launcher->origin;
+    *origin = (struct survey_origin){.id = launcher->id, .name = launcher->name, .taken = clock_now()};
+    wire_get_string(body, launcher->id, sizeof launcher->id);
+    wire_get_string(body, launcher->name, sizeof launcher->name);
+    uint64_t age = wire_get_u64(body);
+    uint32_t count = wire_get_u32(body);
+    if (body->failed || count > (body->length - body->position) / HOST_BYTES)
+        return false;
+    if (age && age < (uint64_t)origin->taken)
+        origin->started = origin->taken - (int64_t)age;
+    launcher->hosts = calloc((size_t)count + 1, sizeof *launcher->hosts);
+    for (uint32_t i = 0; launcher->hosts && i < count; i++) {
+        struct survey_host *host = &launcher->hosts[origin->host_count++];
+        wire_get_string(body, host->name, sizeof host->name);
+        host->answers = wire_get_u8(body);
+        host->silent = wire_get_f64(body);
+    }
+    return launcher->hosts && wire_done(body);
+}
+
+static bool get_sight(struct launcher *launcher, struct wire_reader *body)
+{
+    struct sight sight = {0};
+    struct sight *list =
+        launcher->hosts ? reallocarray(launcher->sights, (size_t)launcher->count + 1, sizeof *list) : NULL;
+    if (list)
+        launcher->sights = list;
+    wire_get_u32(body);
+    bool valid = list && sight_get(&sight, launcher->origin.taken, body) && wire_done(body) &&
+                 strcmp(sight.page.identity.job, launcher->id) == 0;
+    if (valid)
+        launcher->sights[launcher->count++] = sight;
+    else
+        sight_free(&sight);
+    return valid;
+}
+
+void launcher_receive(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
+{
+    struct launcher *launcher = frames->owner;
+    bool valid = true;
+    if (launcher->ended)
+        return;
+    launcher->heard = true;
+    switch (kind) {
+    case FRAME_HEARD:
+        break;
+    case FRAME_SURVEY:
+        finish_survey(launcher);
+        drop_sights(launcher);
+        valid = get_survey(launcher, body);
+        break;
+    case FRAME_SIGHT:
+        valid = get_sight(launcher, body);
+        break;
+    case FRAME_LOOKED:
+        finish_survey(launcher);
+        launcher->ended = true;
+        break;
+    case FRAME_REFUSED:
+        wire_get_string(body, launcher->why, sizeof launcher->why);
+        launcher->ended = true;
+        break;
+    default:
+        valid = false;
+    }
+    if (!valid)
+        fail(launcher, "it has sent something that is malformed");
+}
+
+/* ---- finding ------------------------------------------------------------------------------------------- */
+
+/* Adds the launcher whose socket has this name, once: its connections are listed with the same name. */
+static void add(struct launchers *launchers, const char *id)
+{
+    for (int i = 0; i < launchers->count; i++) {
+        if (strcmp(launchers->list[i].job, id) == 0)
+            return;
+    }
+    struct launcher *list =
+        reallocarray(launchers->list, (size_t)launchers->count + 1, sizeof *launchers->list);
+    if (!list)
+        return;
+    launchers->list = list;
+    list[launchers->count] = (struct launcher){0};
+    append_text(list[launchers->count++].job, sizeof list->job, "%s", id);
+}
+
+static void find(const char *job, struct launchers *launchers)
+{
+    char line[512], name[64] = "";
+    FILE *file = fopen("/proc/net/unix", "re");
+    append_text(name, sizeof name, "@" STATUS_SOCKET, (long)geteuid());
+    while (file && fgets(line, sizeof line, file)) {
+        char *id = strstr(line, name);
+        if (!id)
+            continue;
+        id += strlen(name);
+        size_t length = strspn(id, "0123456789abcdef");
+        if (length != JOB_ID_DIGITS || (job && strncmp(id, job, strlen(job)) != 0))
+            continue;
+        id[length] = '\0';
+        add(launchers, id);
+    }
+    if (file)
+        fclose(file);
+}
+
+/* ---- asking -------------------------------------------------------------------------------------------- */
+
+static void on_ended(struct frames *frames)
+{
+    fail(frames->owner, "it has closed the connection");
+}
+
+static void ask(struct launcher *launcher, uv_loop_t *loop, struct surveys *found)
+{
+    char name[64 + JOB_ID_DIGITS] = "";
+    append_text(name, sizeof name, STATUS_SOCKET "%s", (long)geteuid(), launcher->job);
+    launcher->found = found;
+    launcher->frames = (struct frames){.stream.fd = -1,
+                                       .to = -1,
+                                       .owner = launcher,
+                                       .receive = launcher_receive,
+                                       .ended = on_ended,
+                                       .limit = FRAME_LIMIT_ANSWER};
+    int fd = platform_local_connect(name);
+    bool own = fd >= 0 && platform_peer_is_same_user(fd);
+    int other = own ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
+    if (other < 0) {
+        socket_close(&fd);
+        fail(launcher, "it can't be reached");
+        return;
+    }
+    launcher->process = platform_peer_process(fd);
+    frames_open(&launcher->frames, loop, fd, other);
+    if (launcher->ended)
+        return;
+    size_t begin = frame_begin(&launcher->frames, FRAME_ASK);
+    wire_put_string(&launcher->frames.stream.out, hvd_version());
+    frame_end(&launcher->frames, begin);
+}
+
+/* Only wakes the loop. */
+static void on_timer(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+/* Returns true if an answer is missing for which there is time. */
+static bool waits(struct launchers *launchers, double seconds)
+{
+    bool missing = false;
+    for (int i = 0; i < launchers->count; i++) {
+        struct launcher *launcher = &launchers->list[i];
+        if (!launcher->ended && seconds > (launcher->heard ? SURVEY_SECONDS : LAUNCHER_SECONDS))
+            fail(launcher, "it does not answer");
+        missing = missing || !launcher->ended;
+    }
+    return missing;
+}
+
+static void close_handle(uv_handle_t *handle, void *argument)
+{
+    (void)argument;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+void launchers_ask(const char *job, struct launchers *launchers, struct surveys *surveys)
+{
+    int64_t start = clock_now();
+    uv_loop_t loop;
+    uv_timer_t timer;
+    *launchers = (struct launchers){0};
+    find(job, launchers);
+    if (!launchers->count || uv_loop_init(&loop))
+        return;
+    uv_timer_init(&loop, &timer);
+    uv_timer_start(&timer, on_timer, TICK_MILLISECONDS, TICK_MILLISECONDS);
+    for (int i = 0; i < launchers->count; i++)
+        ask(&launchers->list[i], &loop, surveys);
+    while (waits(launchers, (double)(clock_now() - start) / CLOCK_SECOND))
+        uv_run(&loop, UV_RUN_ONCE);
+    for (int i = 0; i < launchers->count; i++)
+        frames_close(&launchers->list[i].frames);
+    uv_walk(&loop, close_handle, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    uv_loop_close(&loop);
+}
+
+void launchers_free(struct launchers *launchers)
+{
+    for (int i = 0; i < launchers->count; i++) {
+        drop_sights(&launchers->list[i]);
+        frames_free(&launchers->list[i].frames);
+    }
+    free(launchers->list);
+    *launchers = (struct launchers){0};
+}

@@ -1,0 +1,39 @@
+/* status_client.h - asks the launchers of this user's jobs on this host. One thread, with a loop of its own.
+ */
+#ifndef HVD_LAUNCH_STATUS_CLIENT_H
+#define HVD_LAUNCH_STATUS_CLIENT_H
+
+#include "frames.h"
+#include "surveys.h"
+
+#define LAUNCHER_SECONDS 1.0 /* within which a launcher that runs says that it does */
+#define SURVEY_SECONDS   4.0 /* within which it has answered */
+
+struct launcher {
+    struct frames frames;
+    char job[JOB_ID_DIGITS + 1];
+    int process;           /* 0: not known */
+    bool heard, ended;     /* it runs; nothing more is expected of it */
+    char why[256];         /* it gave no surveys; "": it has */
+    struct surveys *found; /* to which its surveys are added */
+    struct sight *sights;  /* of the survey that is arriving */
+    int count;
+    struct survey_origin origin;
+    struct survey_host *hosts;
+    char id[320], name[64];
+};
+
+struct launchers {
+    struct launcher *list; /* [count] */
+    int count;
+};
+
+/* Adds the surveys of all jobs whose id starts with `job` (NULL: any), and returns the launchers that were
+ * asked. */
+void launchers_ask(const char *job, struct launchers *launchers, struct surveys *surveys);
+void launchers_free(struct launchers *launchers);
+
+/* Handles a frame of a launcher, which is frames->owner. */
+void launcher_receive(struct frames *frames, enum frame_kind kind, struct wire_reader *body);
+
+#endif

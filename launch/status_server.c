@@ -1,0 +1,192 @@
+/* status_server.c - see status_server.h. A client sends one question, and gets a heartbeat at once, so that
+ * it knows a launcher that is stopped; then the surveys. */
+#include "status_server.h"
+#include "frames.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "net/socket.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CLIENT_SECONDS     10.0
+#define TICK_MILLISECONDS  1000
+#define QUESTION_BYTES     256
+#define RELEASE_CHARACTERS 64
+
+struct status_client {
+    struct frames frames; /* the first member: a pointer to one is a pointer to the other */
+    struct status_server *server;
+    int64_t deadline;
+    bool asked;
+};
+
+static void on_released(struct frames *frames)
+{
+    frames_free(frames);
+    free(frames);
+}
+
+/* Closes the connection; the client is freed when the loop has let go of it. */
+static void drop(struct status_client *client)
+{
+    struct status_server *server = client->server;
+    monitor_forget(server->monitor, client);
+    for (int i = 0; i < MONITOR_ASKERS; i++) {
+        if (server->clients[i] == client)
+            server->clients[i] = NULL;
+    }
+    frames_close(&client->frames);
+}
+
+static void on_ended(struct frames *frames)
+{
+    drop((struct status_client *)frames);
+}
+
+/* ---- the answer ---------------------------------------------------------------------------------------- */
+
+static void put_survey(struct frames *to, const struct survey *survey)
+{
+    struct wire_writer *out = &to->stream.out;
+    size_t begin = frame_begin(to, FRAME_SURVEY);
+    wire_put_string(out, survey->id);
+    wire_put_string(out, survey->name);
+    wire_put_u64(out, survey->started ? (uint64_t)(survey->taken - survey->started) : 0);
+    wire_put_u32(out, (uint32_t)survey->host_count);
+    for (int i = 0; i < survey->host_count; i++) {
+        wire_put_string(out, survey->hosts[i].name);
+        wire_put_u8(out, survey->hosts[i].answers);
+        wire_put_f64(out, survey->hosts[i].silent);
+    }
+    frame_end(to, begin);
+    for (int i = 0; i < survey->count; i++) {
+        begin = frame_begin(to, FRAME_SIGHT);
+        wire_put_u32(out, 0);
+        sight_put(&survey->ranks[i], survey->taken, out);
+        frame_end(to, begin);
+    }
+}
+
+static void answer(const struct surveys *surveys, void *argument)
+{
+    struct status_client *client = argument;
+    struct frames *to = &client->frames;
+    for (int i = 0; i < surveys->count; i++)
+        put_survey(to, &surveys->list[i]);
+    frame_send_numbers(to, FRAME_LOOKED, 1, (int[]){0});
+}
+
+static void refuse(struct status_client *client, const char *why)
+{
+    size_t begin = frame_begin(&client->frames, FRAME_REFUSED);
+    wire_put_string(&client->frames.stream.out, why);
+    frame_end(&client->frames, begin);
+}
+
+/* ---- the question -------------------------------------------------------------------------------------- */
+
+static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
+{
+    struct status_client *client = (struct status_client *)frames;
+    char release[RELEASE_CHARACTERS], why[256] = "";
+    hvd_status status;
+    if (kind != FRAME_ASK || client->asked || !wire_get_string(body, release, sizeof release)) {
+        drop(client);
+        return;
+    }
+    client->asked = true;
+    frame_send(frames, FRAME_HEARD);
+    if (strcmp(release, hvd_version()) != 0) {
+        append_text(why, sizeof why, "it is release %s, this horovodrun is %s", hvd_version(), release);
+        refuse(client, why);
+    } else if (monitor_ask(client->server->monitor, answer, client, &status)) {
+        refuse(client, status.text);
+    }
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct status_server *server = timer->data;
+    bool any = false;
+    for (int i = 0; i < MONITOR_ASKERS; i++) {
+        struct status_client *client = server->clients[i];
+        if (client && clock_now() > client->deadline)
+            drop(client);
+        any = any || server->clients[i];
+    }
+    if (!any)
+        uv_timer_stop(timer);
+}
+
+/* Returns NULL if there is no room for one more client. */
+static struct status_client **find_place(struct status_server *server)
+{
+    for (int i = 0; i < MONITOR_ASKERS; i++) {
+        if (!server->clients[i])
+            return &server->clients[i];
+    }
+    return NULL;
+}
+
+/* Takes ownership of the connection. */
+static void admit(struct status_server *server, int fd)
+{
+    struct status_client **place = find_place(server);
+    int other = place && platform_peer_is_same_user(fd) ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
+    struct status_client *client = other >= 0 ? calloc(1, sizeof *client) : NULL;
+    if (!client) {
+        socket_close(&fd);
+        socket_close(&other);
+        return;
+    }
+    *place = client;
+    client->server = server;
+    client->deadline = clock_after(CLIENT_SECONDS);
+    client->frames = (struct frames){
+        .receive = on_frame, .ended = on_ended, .released = on_released, .limit = QUESTION_BYTES};
+    frames_open(&client->frames, &server->monitor->table->loop, fd, other);
+    if (!uv_is_active((uv_handle_t *)&server->timer))
+        uv_timer_start(&server->timer, on_tick, TICK_MILLISECONDS, TICK_MILLISECONDS);
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+    struct status_server *server = poll->data;
+    int fd = accept4(server->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    (void)status;
+    (void)events;
+    if (fd >= 0)
+        admit(server, fd);
+}
+
+void status_server_open(struct status_server *server, struct monitor *monitor)
+{
+    struct table *table = monitor->table;
+    char name[64] = "";
+    append_text(name, sizeof name, STATUS_SOCKET "%s", (long)geteuid(), table->id);
+    *server = (struct status_server){.monitor = monitor, .listener = platform_local_listen(name)};
+    uv_timer_init(&table->loop, &server->timer);
+    server->timer.data = server->poll.data = server;
+    if (server->listener < 0 || uv_poll_init(&table->loop, &server->poll, server->listener))
+        return;
+    server->poll.data = server;
+    uv_poll_start(&server->poll, UV_READABLE, on_connection);
+}
+
+void status_server_close(struct status_server *server)
+{
+    for (int i = 0; i < MONITOR_ASKERS; i++) {
+        if (server->clients[i])
+            drop(server->clients[i]);
+    }
+}
+
+void status_server_free(struct status_server *server)
+{
+    socket_close(&server->listener);
+}

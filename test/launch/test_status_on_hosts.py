@@ -1,0 +1,141 @@
+"""horovodrun --status beside a job on several hosts: the launcher asks all of them, and a host that does not
+answer delays nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from conftest import Launcher, OnHosts, wait_until
+from virtual_hosts import VirtualHosts
+
+HOSTS = ("a", "b", "c")
+AT_MOST = 8.0  # seconds that --status may take, whatever has happened
+
+PROGRAM = """
+import os, signal, sys, time
+import numpy as np
+import horovod as hvd
+hvd.init()
+value = np.ones(3, np.float32)
+for step in range(20):
+    hvd.allreduce(value, name="layer")
+if hvd.rank() == int(sys.argv[1]):
+    if sys.argv[2] == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(3600)
+hvd.allreduce(value, name="loss")
+"""
+
+
+def status(on_hosts: OnHosts, *words: str, host: str = "a") -> subprocess.CompletedProcess[str]:
+    return on_hosts.run("--status", *words, host=host, seconds=AT_MOST)
+
+
+def status_until(on_hosts: OnHosts, pattern: str) -> str:
+    """What --status says on host a once it says that."""
+    said = [""]
+
+    def says() -> bool:
+        said[0] = status(on_hosts).stdout
+        return re.search(pattern, said[0], re.MULTILINE) is not None
+
+    assert wait_until(says), said[0]
+    return said[0]
+
+
+def states(on_hosts: OnHosts) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(status(on_hosts, "--json").stdout)
+    return found
+
+
+def test_all_hosts(launcher: Launcher, on_hosts: OnHosts) -> None:
+    on_hosts.start("-H", "a:1,b:2", *launcher.python(PROGRAM), "2", "late")
+    text = status_until(on_hosts, r"^ranks 0, 1 wait for rank 2 in allreduce\.loss, for \d+ s; rank 2 sleeps")
+    assert re.search(r"^job \w+ \(\w{8}\)  3 ranks on 2 hosts  up .*  step 20, none for ", text, re.MULTILINE)
+    assert re.search(r"^2 +b +sleeps in its own program .* <- late$", text, re.MULTILINE)
+    assert re.search(r"^0, 1 +2 hosts +waits in allreduce\.loss ", text, re.MULTILINE)
+    found = states(on_hosts)
+    assert found["job"]["all_hosts"]
+    assert [(host["name"], host["ranks"], host["answers"]) for host in found["hosts"]] == [
+        ("a", 1, True),
+        ("b", 2, True),
+    ]
+    assert [(rank["host"], rank["state"]) for rank in found["ranks"]] == [
+        ("a", "waits"),
+        ("b", "waits"),
+        ("b", "program"),
+    ]
+    assert found["waiting"][0]["missing"] == [2]
+    assert 0 < found["waiting"][0]["seconds"] <= found["job"]["up_seconds"] < 100
+
+
+def test_launcher_on_a_host_without_ranks(launcher: Launcher, on_hosts: OnHosts) -> None:
+    on_hosts.start("-H", "b:1,10.83.0.3:1", *launcher.python(PROGRAM), "0", "late")
+    text = status_until(on_hosts, r"^rank 1 waits for rank 0 in allreduce\.loss")
+    assert re.search(r"^1 +10\.83\.0\.3 +waits in", text, re.MULTILINE), "the name that the user gave"
+    result = status(on_hosts, host="b")
+    assert "1 of its 2 ranks on host b" in result.stdout, "without the launcher only its own"
+
+
+def test_rank_that_is_stopped_on_another_host(launcher: Launcher, on_hosts: OnHosts) -> None:
+    on_hosts.start("-H", "a:1,b:1", *launcher.python(PROGRAM), "1", "stopped")
+    status_until(on_hosts, r"^rank 1 .*is stopped, .*; 1 rank waits for it in allreduce\.loss$")
+
+
+def test_host_that_is_cut_off(launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts) -> None:
+    on_hosts.start("-H", "a:1,b:2", *launcher.python(PROGRAM), "2", "late")
+    status_until(on_hosts, r"^ranks 0, 1 wait for rank 2 ")
+    try:
+        hosts.cut("a", "b")
+        hosts.cut("b", "a")
+        text = status_until(
+            on_hosts, r"^host b \(ranks 1, 2\) does not answer for \d+ s; 1 rank waits in allreduce"
+        )
+        assert re.search(r"^1, 2 +b +is on a host that does not answer ", text, re.MULTILINE)
+        found = states(on_hosts)
+    finally:
+        hosts.mend("a", "b")
+        hosts.mend("b", "a")
+    assert found["verdict"]["exit"] == 4
+    assert [rank["state"] for rank in found["ranks"]] == ["waits", "unseen", "unseen"]
+    assert found["hosts"][1]["silent_seconds"] > 0
+    assert found["waiting"][0]["hidden"] == 2
+    status_until(on_hosts, r"^ranks 0, 1 wait for rank 2 ")
+
+
+def agents_of(hosts: VirtualHosts, name: str) -> list[int]:
+    """The processes of agents on this host."""
+    space = Path(f"/proc/{hosts.processes[name].pid}/ns/uts").readlink()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (folder / "comm").read_text() == "hvd-job\n" and (folder / "ns/uts").readlink() == space:
+                found.append(int(folder.name))
+    return found
+
+
+def test_agent_that_is_stopped(launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts) -> None:
+    on_hosts.start("-H", "a:1,b:1", *launcher.python(PROGRAM), "1", "late")
+    status_until(on_hosts, r"^rank 0 waits for rank 1 ")
+    (agent,) = agents_of(hosts, "b")
+    os.kill(agent, signal.SIGSTOP)
+    status_until(on_hosts, r"^host b \(rank 1\) does not answer for ")
+    os.kill(agent, signal.SIGCONT)
+    status_until(on_hosts, r"^rank 0 waits for rank 1 ")
+
+
+def test_many_ask_at_once(launcher: Launcher, on_hosts: OnHosts) -> None:
+    on_hosts.start("-H", "a:1,b:1", *launcher.python(PROGRAM), "1", "late")
+    status_until(on_hosts, r"^rank 0 waits for rank 1 ")
+    asked = [on_hosts.start("--status") for _ in range(6)]
+    for each in asked:
+        out, errors = each.communicate(timeout=AT_MOST)
+        assert each.returncode == 3, errors
+        assert out.startswith("rank 0 waits for rank 1 in allreduce.loss, for")
