@@ -409,6 +409,8 @@ typedef struct hvd_counters {
     uint64_t bytes;      /* of this rank's inputs in these batches */
     double wait_seconds; /* that callers spent in hvd_wait and hvd_run, added up over threads; without a limit
                             from when there was first nothing to do but wait */
+    uint64_t nonfinite;  /* tensors with NaN or infinity in this rank's input, of those that
+                            HOROVOD_CHECK_NONFINITE selects */
 } hvd_counters;
 
 /* The number of rows, one per process set and operation that was used, ordered by process set; rows[0 ...
@@ -459,6 +461,18 @@ typedef struct hvd_progress {
 } hvd_progress;
 
 HVD_API hvd_code hvd_get_progress(hvd_context *context, hvd_progress *found, hvd_status *status);
+
+/* ---- parameters ----------------------------------------------------------------------------------- */
+
+/* Writes the value of a setting into text[capacity]; `key` is its name in docs/settings.md. */
+HVD_API hvd_code hvd_get_setting(const hvd_context *context, const char *key, char *text, size_t capacity,
+                                 hvd_status *status);
+
+/* A binding has compared the parameters of all ranks, as HOROVOD_CHECK_PARAMETERS asks for. `difference`:
+ * which of them differ, in one sentence, or NULL. It is counted and shown by `horovodrun --status`; `warns`:
+ * also logged. One thread at a time. */
+HVD_API hvd_code hvd_parameters_checked(hvd_context *context, const char *difference, int32_t warns,
+                                        hvd_status *status);
 
 /* ---- timeline ------------------------------------------------------------------------------------- */
 

@@ -492,6 +492,7 @@ static void put_counts(const struct page_counts *counts, struct wire_writer *bod
     wire_put_u64(body, counts->batches);
     wire_put_u64(body, counts->bytes);
     wire_put_u64(body, counts->wait_ns);
+    wire_put_u64(body, counts->nonfinite);
 }
 
 static void get_counts(struct page_counts *counts, struct page_counts *all, struct wire_reader *body)
@@ -502,6 +503,7 @@ static void get_counts(struct page_counts *counts, struct page_counts *all, stru
     counts->batches = wire_get_u64(body);
     counts->bytes = wire_get_u64(body);
     counts->wait_ns = wire_get_u64(body);
+    counts->nonfinite = wire_get_u64(body);
     page_counts_add(all, counts);
 }
 
@@ -525,6 +527,24 @@ static void get_steps(struct page_steps *steps, int64_t now, struct wire_reader 
     steps->reported = wire_get_u8(body);
 }
 
+static void put_checks(const struct page_summary *page, struct wire_writer *body)
+{
+    wire_put_u64(body, (uint64_t)page->nan_step);
+    wire_put_string(body, page->nan);
+    wire_put_u64(body, page->parameter_checks);
+    wire_put_u64(body, page->divergences);
+    wire_put_string(body, page->divergence);
+}
+
+static void get_checks(struct page_summary *page, struct wire_reader *body)
+{
+    page->nan_step = (int64_t)wire_get_u64(body);
+    get_text(body, page->nan, sizeof page->nan);
+    page->parameter_checks = wire_get_u64(body);
+    page->divergences = wire_get_u64(body);
+    get_text(body, page->divergence, sizeof page->divergence);
+}
+
 /* What is sent of a page whose requests are too many lacks some, as if they had found no room in it. */
 static void put_page(const struct page_summary *page, int64_t now, struct wire_writer *body)
 {
@@ -539,6 +559,7 @@ static void put_page(const struct page_summary *page, int64_t now, struct wire_w
     for (int i = 0; i < OPERATION_NUMBERS; i++)
         put_counts(&page->operations[i], body);
     put_steps(&page->steps, now, body);
+    put_checks(page, body);
     put_lateness(page, body);
     put_requests(page, now, body);
     put_request(&page->last, now, body);
@@ -558,6 +579,7 @@ static void get_page(struct page_summary *page, int64_t now, struct wire_reader 
     for (int i = 0; i < OPERATION_NUMBERS; i++)
         get_counts(&page->operations[i], &page->all, body);
     get_steps(&page->steps, now, body);
+    get_checks(page, body);
     get_lateness(page, body);
     get_requests(page, now, body);
     get_request(&page->last, now, body);

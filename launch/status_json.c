@@ -138,6 +138,22 @@ static void put_counters(const struct page_summary *page, FILE *file)
     fputc('}', file);
 }
 
+static void put_checks(const struct page_summary *page, FILE *file)
+{
+    fprintf(file, "\"nonfinite\": %" PRIu64 ", \"nan\": ", page->all.nonfinite);
+    if (*page->nan) {
+        fputc('{', file);
+        json_put_text(file, "tensor", page->nan);
+        fprintf(file, ", \"step\": %" PRId64 "}, ", page->nan_step);
+    } else {
+        fputs("null, ", file);
+    }
+    fprintf(file, "\"parameter_checks\": %" PRIu64 ", \"divergences\": %" PRIu64 ", ", page->parameter_checks,
+            page->divergences);
+    json_put_text(file, "divergence", page->divergence);
+    fputs(", ", file);
+}
+
 static const char *state_name(const struct sight *rank)
 {
     static const char *const names[] = {
@@ -176,6 +192,7 @@ static void put_rank(const struct survey *survey, const struct sight *rank, FILE
             (double)rank->late_ns / CLOCK_SECOND, rank->late_share, 1000 * slowness_per_step(survey, rank),
             (double)rank->times.running / CLOCK_SECOND, (double)rank->times.runnable / CLOCK_SECOND,
             (double)rank->times.blocked / CLOCK_SECOND);
+    put_checks(&rank->page, file);
     put_counters(&rank->page, file);
     fputc('}', file);
 }

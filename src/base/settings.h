@@ -63,6 +63,10 @@ hvd_code settings_copy(struct settings *to, const struct settings *from, hvd_sta
 hvd_code settings_set(struct settings *settings, const struct setting *setting, const char *value,
                       const char *source, hvd_status *status);
 
+/* Writes the value as it would be given. */
+void setting_write(const struct settings *settings, const struct setting *setting, char *text,
+                   size_t capacity);
+
 /* The "C" locale, whatever the program has chosen: in other locales numbers may have a decimal comma, and
  * lower case may map letters differently ("INFO" to "info"). */
 static inline locale_t c_locale(void)

@@ -150,6 +150,10 @@ struct collective {
     /* NULL, or a function that a back end may call when a phase of its algorithm starts. */
     void (*phased)(const struct collective *collective, int phase);
 
+    /* Tensors of devices only: a back end calls it once the whole input is in host memory, and again when the
+     * result is, which is then copied to the device. */
+    void (*staged)(const struct collective *collective, bool is_result);
+
     /* Called by the back end once nothing touches the collective's memory anymore. */
     void (*done)(struct collective *collective, const hvd_status *status);
     void *owner;

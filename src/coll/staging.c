@@ -131,7 +131,10 @@ hvd_code staging_copy_input(struct collective *collective, hvd_status *status)
     if (!staging->input_copied && !overwritten)
         TRY(copy_start(collective, &staging->host_input.vector, &staging->input, status));
     staging->input_copied = true;
-    return copy_query(collective, status);
+    TRY(copy_query(collective, status));
+    if (collective->staged)
+        collective->staged(collective, false);
+    return HVD_OK;
 }
 
 hvd_code staging_copy_output(struct collective *collective, hvd_status *status)
@@ -139,6 +142,8 @@ hvd_code staging_copy_output(struct collective *collective, hvd_status *status)
     struct staging *staging = collective->staging;
     const struct mirror *from =
         operation_makes_results(collective->operation) ? &staging->host_output : &staging->host_input;
+    if (!staging->output_copied && collective->staged)
+        collective->staged(collective, true);
     if (!staging->output_copied)
         TRY(copy_start(collective, &staging->output, &from->vector, status));
     staging->output_copied = true;

@@ -168,6 +168,7 @@ static hvd_code open_context(struct hvd_context *context, const hvd_config *conf
     int64_t deadline = clock_after(settings->start_timeout_seconds);
     TRY(identity_find(context, config ? config->mpi_comm : NULL, deadline, status));
     TRY(recorder_open(context, status));
+    TRY(nonfinite_open(context, status));
     TRY(observe_open(context, status));
     TRY(tuning_open(context, status));
     TRY(join(context, deadline, status));
@@ -774,7 +775,8 @@ static hvd_counters read_counters(const struct set_counters *set, int operation)
                           .failed = load(&from->failed),
                           .batches = load(&from->batches),
                           .bytes = load(&from->bytes),
-                          .wait_seconds = (double)load(&from->wait_ns) / CLOCK_SECOND};
+                          .wait_seconds = (double)load(&from->wait_ns) / CLOCK_SECOND,
+                          .nonfinite = load(&from->nonfinite)};
 }
 
 int32_t hvd_get_counters(hvd_context *context, hvd_counters *rows, int32_t capacity)
@@ -816,6 +818,26 @@ int32_t hvd_get_lateness(hvd_context *context, hvd_lateness *rows, int32_t capac
         count++;
     }
     return count;
+/* ---- parameters -------------------------------------------------------------------------------------- */
+
+hvd_code hvd_get_setting(const hvd_context *context, const char *key, char *text, size_t capacity,
+                         hvd_status *status)
+{
+    const struct setting *setting = setting_by_key(key ? key : "");
+    if (!setting)
+        return status_set(status, HVD_INVALID_ARGUMENT, "there is no setting '%s'", key ? key : "");
+    setting_write(&context->settings, setting, text, capacity);
+    return status_ok(status);
+}
+
+hvd_code hvd_parameters_checked(hvd_context *context, const char *difference, int32_t warns,
+                                hvd_status *status)
+{
+    TRY(context_check_process(context, status));
+    page_set_check(&context->page, difference);
+    if (difference && warns)
+        log_warning(context->placement.rank, "%s", difference);
+    return status_ok(status);
 }
 
 /* ---- timeline ---------------------------------------------------------------------------------------- */

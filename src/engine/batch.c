@@ -14,6 +14,7 @@
 #include "engine/comm.h"
 #include "engine/context.h"
 #include "engine/handle.h"
+#include "engine/nonfinite.h"
 #include "engine/observe.h"
 #include "engine/result.h"
 #include "engine/tuning.h"
@@ -112,15 +113,6 @@ static void add_rows(struct running_batch *running, const hvd_tensor *tensor)
     running->row_bytes[index] = row_bytes_of(tensor);
 }
 
-/* Returns true if a tensor of one of the handles is in this collective. */
-static bool includes(const struct running_batch *running, const struct hvd_handle *handle, int tensor)
-{
-    const struct collective *collective = &running->collective;
-    return (!operation_reduces(collective->operation) ||
-            handle->request.inputs[tensor].dtype == collective->dtype) &&
-           (!handle->parts.of || handle->parts.of[tensor] == running->part);
-}
-
 static void fill_plainly(struct running_batch *running)
 {
     struct collective *collective = &running->collective;
@@ -129,7 +121,7 @@ static void fill_plainly(struct running_batch *running)
         for (int t = 0; t < request->count; t++) {
             const hvd_tensor *input = &request->inputs[t];
             const hvd_tensor *output = request->outputs ? &request->outputs[t] : input;
-            if (!includes(running, running->handles[i], t))
+            if (!batch_includes(running, running->handles[i], t))
                 continue;
             vector_add(&collective->input, input->data, tensor_bytes(input));
             /* layout_gathered adds the output once the rows of all ranks are known. */
@@ -233,7 +225,7 @@ static hvd_code add_results_of_all(struct collective *collective, const uint64_t
         TRY(results_reserve(handle, handle->request.count, status));
         for (int t = 0; t < handle->request.count; t++) {
             const hvd_tensor *input = &handle->request.inputs[t];
-            if (!includes(running, handle, t))
+            if (!batch_includes(running, handle, t))
                 continue;
             uint64_t before = sum_over_ranks(collective, collective->rank, rows, tensor);
             uint64_t all = sum_over_ranks(collective, collective->size, rows, tensor);
@@ -328,7 +320,7 @@ static void read_joined(const struct running_batch *running, const struct runs *
         uint64_t *row = rows + (size_t)collective->topology->rank_at[place] * (size_t)collective->tensors;
         for (int i = 0; i < handle->request.count; i++) {
             uint64_t number = runs_get(&reader);
-            if (includes(running, handle, i))
+            if (batch_includes(running, handle, i))
                 *row++ = number;
         }
     }
@@ -366,7 +358,7 @@ static void add_block(struct running_batch *running, int rank)
         for (int t = 0; t < request->count; t++) {
             const hvd_tensor *input = &request->inputs[t];
             uint64_t row = row_bytes_of(input);
-            if (!includes(running, running->handles[i], t))
+            if (!batch_includes(running, running->handles[i], t))
                 continue;
             struct range rows = pattern_rows((size_t)input->shape[0], collective->size, rank);
             char *start = rows.length && row ? (char *)input->data + rows.offset * row : NULL;
@@ -384,7 +376,7 @@ static hvd_code add_results_of_rank(struct running_batch *running, hvd_status *s
         for (int t = 0; t < handle->request.count; t++) {
             const hvd_tensor *input = &handle->request.inputs[t];
             struct range rows = pattern_rows((size_t)input->shape[0], collective->size, collective->rank);
-            if (!includes(running, handle, t))
+            if (!batch_includes(running, handle, t))
                 continue;
             TRY(add_result(collective, handle, t, rows.length,
                            (uintptr_t)input->data + rows.offset * row_bytes_of(input), status));
@@ -526,7 +518,11 @@ static void eager_finish(struct comm *comm, const struct batch *batch)
         return;
     counter_add(&counters->bytes, batch->requests[0]->eager_bytes);
     observe_eager(comm, handle, batch->sequence, batch->requests[0]->eager_bytes);
+    if (comm->context->nonfinite.limit)
+        nonfinite_check_eager(comm, handle, false);
     write_result(comm, &handle->request, batch->result);
+    if (comm->context->nonfinite.limit)
+        nonfinite_check_eager(comm, handle, true);
     handle_finish(handle, &(hvd_status){.code = HVD_OK});
 }
 
@@ -671,10 +667,20 @@ static hvd_code stand_in_create(struct comm *comm, const struct member *member, 
 
 #define LONG_BYTES ((size_t)32 << 10)
 
+/* Checks the values that this rank gives to a reduction, or gets from it, once they are in host memory. */
+static void check_values(const struct collective *collective, bool is_result)
+{
+    const struct running_batch *running = collective->owner;
+    if (running->comm->context->nonfinite.limit && operation_reduces(collective->operation))
+        nonfinite_check_batch(running, is_result);
+}
+
 static void batch_done(struct collective *collective, const hvd_status *status)
 {
     struct running_batch *running = collective->owner;
     struct comm *comm = running->comm;
+    if (!status->code && !collective->memory)
+        check_values(collective, true);
     if (collective->input.length > LONG_BYTES) /* moving them may have taken a good part of this turn */
         comm->context->now = 0;
     if (running->handles[0]->collectives_left) {
@@ -717,6 +723,7 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     collective->row_bytes = running->row_bytes;
     collective->gathered = layout_gathered;
     collective->phased = observed(running->comm->context) ? observe_phase : NULL;
+    collective->staged = check_values;
     collective->done = batch_done;
     collective->owner = running;
 }
@@ -754,6 +761,8 @@ static void start(struct comm *comm, struct running_batch *running)
     counter_add(&counters->batches, !running->follows);
     counter_add(&counters->bytes, running->collective.input.length);
     observe_dispatched(running);
+    if (!running->collective.memory)
+        check_values(&running->collective, false);
     if (comm->tuning)
         tuning_count(comm->tuning, running);
     /* This only queues it: `done`, later in this turn or in another one, frees everything. */

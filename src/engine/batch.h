@@ -7,9 +7,9 @@
 
 #include "coll/collective.h"
 #include "coordinate/coordinator.h"
+#include "engine/handle.h"
 
 struct comm;
-struct hvd_handle;
 
 /* Lists the requests' tensors as spans and passes them to the back end. */
 void batch_start(struct comm *comm, const struct batch *batch);
@@ -32,6 +32,16 @@ struct running_batch {
     void *room;                     /* reducescatter: intermediate results of other ranks' blocks */
     struct memory_event **events;   /* of the handles, on devices other than the host */
 };
+
+/* Returns true if a tensor of one of the handles is in this collective. */
+static inline bool batch_includes(const struct running_batch *running, const struct hvd_handle *handle,
+                                  int tensor)
+{
+    const struct collective *collective = &running->collective;
+    return (!operation_reduces(collective->operation) ||
+            handle->request.inputs[tensor].dtype == collective->dtype) &&
+           (!handle->parts.of || handle->parts.of[tensor] == running->part);
+}
 
 /* How many bytes in flight may travel in the reports of this communicator; 0: none. */
 uint32_t eager_threshold(const struct comm *comm);

@@ -10,6 +10,7 @@
 #include "base/thread.h"
 #include "base/types.h"
 #include "engine/drive.h"
+#include "engine/nonfinite.h"
 #include "engine/overlap.h"
 #include "engine/sets.h"
 #include "engine/steps.h"
@@ -128,6 +129,7 @@ struct hvd_context {
     struct hvd_handle *finished_calls; /* done; their `done` functions are yet to be called */
     int64_t next_heartbeat;            /* when peers are checked next; 0: this rank does not wait */
     int last_set;                      /* the highest id that a process set was given */
+    struct nonfinite nonfinite;        /* numbers that are not finite */
     struct turns order;                /* the turns of this rank's process sets */
     bool closings;                     /* a communicator has closed since the last turn */
     bool leave_said;                   /* the coordinators know that this rank leaves */

@@ -43,6 +43,9 @@ static void set_words(void *to, const void *from, size_t bytes)
     }
 }
 _Static_assert(sizeof(struct page_identity) % 8 == 0 && PAGE_NAME_TEXT % 8 == 0, "whole words");
+_Static_assert(PAGE_NAN_TEXT % 8 == 0 && PAGE_DIVERGENCE_TEXT % 8 == 0, "whole words");
+_Static_assert(offsetof(struct page_head, nan) % 8 == 0 && offsetof(struct page_head, divergence) % 8 == 0,
+               "");
 
 /* ---- the page as a whole ------------------------------------------------------------------------------- */
 
@@ -139,6 +142,9 @@ static void clear(struct page *page)
     atomic_store(&page->head.sets, 0);
     atomic_store(&page->head.steps, 0);
     atomic_store(&page->head.samples, 0);
+    page->head.nan[0] = page->head.divergence[0] = '\0';
+    atomic_store(&page->head.parameter_checks, 0);
+    atomic_store(&page->head.divergences, 0);
     for (int i = 0; i < PAGE_CALLERS; i++)
         atomic_store(&page->head.callers[i].thread, 0);
     bool head_is_apart = sysconf(_SC_PAGESIZE) <= (long)sizeof page->head_bytes;
@@ -387,6 +393,46 @@ void page_describe_step(struct page_writer *writer, int64_t number, uint64_t sam
     set_time(&page->head.step, number);
     set(&step->samples, atomic_load_explicit(&step->samples, memory_order_relaxed) + samples);
     set(&page->head.samples, atomic_load_explicit(&page->head.samples, memory_order_relaxed) + samples);
+}
+
+/* ---- values -------------------------------------------------------------------------------------------- */
+
+uint32_t page_name_of(const struct page_writer *writer, uint32_t place)
+{
+    return place ? atomic_load_explicit(&writer->page->records[place - 1].name, memory_order_relaxed) : 0;
+}
+
+int64_t page_step(const struct page_writer *writer, uint32_t name)
+{
+    const struct page_head *head = &writer->page->head;
+    if (atomic_load_explicit(&head->steps, memory_order_relaxed))
+        return atomic_load_explicit(&head->step, memory_order_relaxed) + 1;
+    const struct page_name *place = &writer->page->names[name % PAGE_NAMES];
+    bool known = name && !(name & PAGE_COUNTED) && atomic_load(&place->id) == name;
+    return known ? (int64_t)atomic_load_explicit(&place->uses, memory_order_relaxed) : 0;
+}
+
+void page_set_nan(struct page_writer *writer, const char *tensor, int64_t step)
+{
+    struct page_head *head = &writer->page->head;
+    char text[PAGE_NAN_TEXT] = "";
+    if (head->nan[0])
+        return;
+    append_text(text, sizeof text, "%s", tensor);
+    set_time(&head->nan_step, step);
+    set_words(head->nan, text, sizeof text);
+}
+
+void page_set_check(struct page_writer *writer, const char *difference)
+{
+    struct page_head *head = &writer->page->head;
+    char text[PAGE_DIVERGENCE_TEXT] = "";
+    if (difference) {
+        append_text(text, sizeof text, "%s", difference);
+        set_words(head->divergence, text, sizeof text);
+        set(&head->divergences, atomic_load(&head->divergences) + 1);
+    }
+    set(&head->parameter_checks, atomic_load(&head->parameter_checks) + 1);
 }
 
 /* ---- callers ------------------------------------------------------------------------------------------- */

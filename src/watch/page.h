@@ -35,8 +35,10 @@ enum {
     PAGE_NAME_TEXT = 112,
     PAGE_REPORTERS = 192,  /* later ones are not in the page */
     PAGE_NEGOTIATIONS = 7, /* the last one has no limit */
-    PAGE_RECORDS = 10816,
-    PAGE_STEPS = 128
+    PAGE_RECORDS = 10688,
+    PAGE_STEPS = 128,
+    PAGE_NAN_TEXT = 128,
+    PAGE_DIVERGENCE_TEXT = 320
 };
 _Static_assert((int)OPERATION_NUMBERS <= (int)PAGE_OPERATIONS, "count PAGE_VERSION up, and PAGE_OPERATIONS");
 
@@ -62,6 +64,7 @@ struct page_identity {
 /* Written by one thread at a time, except wait_ns. */
 struct operation_counters {
     atomic_uint_fast64_t submitted, succeeded, failed, batches, bytes, wait_ns;
+    atomic_uint_fast64_t nonfinite; /* tensors given to reductions with NaN or infinity in them */
 };
 
 /* A thread that sleeps until an operation ends. */
@@ -92,6 +95,10 @@ struct page_head {
     atomic_uint_fast64_t steps, samples; /* of training, see hvd_step */
     _Atomic int64_t step;                /* the number of the last one; `steps` 0: there is none */
     _Atomic int64_t stepped;             /* when it was reported, clock_now's */
+    _Atomic int64_t nan_step; /* of the first NaN that began on this rank, see page_step; 0: unknown */
+    char nan[PAGE_NAN_TEXT];  /* the tensor that had it; "": there was none */
+    atomic_uint_fast64_t parameter_checks, divergences;
+    char divergence[PAGE_DIVERGENCE_TEXT]; /* the latest */
 };
 
 struct page_set {
@@ -223,6 +230,12 @@ static inline bool page_use_name(struct page_writer *writer, uint32_t id)
     return true;
 }
 
+/* Returns the id of the name of a request; 0: unknown. */
+uint32_t page_name_of(const struct page_writer *writer, uint32_t place);
+/* Returns the number of the step that is under way: that after the last step that was reported. If none was,
+ * how often the name was used; 0: unknown, or a request without a name. */
+int64_t page_step(const struct page_writer *writer, uint32_t name);
+
 struct page_entry {
     int64_t submitted;
     uint64_t bytes;
@@ -250,6 +263,12 @@ void page_set_late(struct page_writer *writer, int reporter, const struct page_l
                    int64_t now);
 /* One more request was negotiated with this rank as the root, for `time` ns. */
 void page_add_negotiation(struct page_writer *writer, int64_t time);
+
+/* A NaN has begun on this rank; the first one counts. */
+void page_set_nan(struct page_writer *writer, const char *tensor, int64_t step);
+
+/* The ranks' parameters were compared; `difference`: which differ, or NULL. One thread at a time. */
+void page_set_check(struct page_writer *writer, const char *difference);
 
 /* A step of training was reported: there are `count`, of which this one has a number. One thread at a time.
  */

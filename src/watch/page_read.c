@@ -283,6 +283,11 @@ static void read_head(const struct page_head *head, int64_t now, struct page_sum
     summary->child_start = get(&head->child_start);
     summary->progress = valid_time(&head->progress, now);
     summary->dropped = get(&head->dropped);
+    copy_text(summary->nan, sizeof summary->nan, head->nan, sizeof head->nan);
+    summary->nan_step = *summary->nan ? get_time(&head->nan_step) : 0;
+    summary->parameter_checks = get(&head->parameter_checks);
+    summary->divergences = get(&head->divergences);
+    copy_text(summary->divergence, sizeof summary->divergence, head->divergence, sizeof head->divergence);
     for (int i = 0; i < PAGE_CALLERS; i++) {
         const struct page_caller *caller = &head->callers[i];
         if (get(&caller->thread))
@@ -305,6 +310,7 @@ void page_counts_add(struct page_counts *to, const struct page_counts *counts)
     to->batches += counts->batches;
     to->bytes += counts->bytes;
     to->wait_ns += counts->wait_ns;
+    to->nonfinite += counts->nonfinite;
 }
 
 static struct page_counts counts_of(const struct operation_counters *counters)
@@ -314,7 +320,8 @@ static struct page_counts counts_of(const struct operation_counters *counters)
                                 .failed = get(&counters->failed),
                                 .batches = get(&counters->batches),
                                 .bytes = get(&counters->bytes),
-                                .wait_ns = get(&counters->wait_ns)};
+                                .wait_ns = get(&counters->wait_ns),
+                                .nonfinite = get(&counters->nonfinite)};
 }
 
 static void read_sets(const struct page *page, struct page_summary *summary)

@@ -46,7 +46,7 @@ struct page_reporter {
 
 /* Of all process sets in the page. */
 struct page_counts {
-    uint64_t submitted, succeeded, failed, batches, bytes, wait_ns;
+    uint64_t submitted, succeeded, failed, batches, bytes, wait_ns, nonfinite;
 };
 void page_counts_add(struct page_counts *to, const struct page_counts *counts);
 
@@ -67,6 +67,10 @@ struct page_summary {
     struct page_counts all; /* operations */
     struct page_steps steps;
     struct page_request *requests; /* in flight, in the order of their submission */
+    int64_t nan_step;              /* of the first NaN that began on this rank; 0: unknown */
+    char nan[PAGE_NAN_TEXT];       /* the tensor that had it, as "allreduce.fc1.bias"; "": there was none */
+    uint64_t parameter_checks, divergences;
+    char divergence[PAGE_DIVERGENCE_TEXT]; /* which parameters differed when they did last; "": never */
     int request_count;
     struct page_reporter *reporters; /* in process set 0 */
     int reporter_count;

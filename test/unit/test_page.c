@@ -717,6 +717,10 @@ TEST(test_damaged_pages)
             assert_true(summary.reporters[i].share >= 0 && summary.reporters[i].share <= 1);
         }
         assert_in_range(summary.negotiation_total, 0, INT64_MAX);
+        for (const char *c = summary.nan; *c; c++)
+            assert_in_range(*c, ' ', '~');
+        for (const char *c = summary.divergence; *c; c++)
+            assert_in_range(*c, ' ', '~');
         ASSERT_OK(page_waitings_find(&summary, 1, &waitings, &check_status));
         page_waitings_free(&waitings);
         page_summary_free(&summary);
@@ -726,6 +730,49 @@ TEST(test_damaged_pages)
     atomic_store(&page->head.magic, 0);
     ASSERT_FAILS(page_summarize(page, 1, &summary, &check_status), HVD_REFUSED, "no page");
     free(page);
+    closed(&writer);
+}
+
+TEST(test_checks_of_values)
+{
+    struct page_writer writer = opened("");
+    struct page_set *set = add_set(&writer, 0, 3);
+    struct page_summary summary = read_of(writer.fd, 1);
+    assert_string_equal(summary.nan, "");
+    assert_int_equal(summary.nan_step, 0);
+    assert_int_equal(summary.parameter_checks, 0);
+    atomic_store(&set->operations[HVD_ALLREDUCE].nonfinite, 3);
+    atomic_store(&set->operations[HVD_REDUCESCATTER].nonfinite, 4);
+    page_set_nan(&writer, "allreduce.b", 7);
+    page_set_nan(&writer, "allreduce.later", 8);
+    page_set_check(&writer, NULL);
+    page_set_check(&writer, "a differs");
+    page_set_check(&writer, "b differs");
+    summary = read_of(writer.fd, 1);
+    assert_int_equal(summary.all.nonfinite, 7);
+    assert_string_equal(summary.nan, "allreduce.b");
+    assert_int_equal(summary.nan_step, 7);
+    assert_int_equal(summary.parameter_checks, 3);
+    assert_int_equal(summary.divergences, 2);
+    assert_string_equal(summary.divergence, "b differs");
+    closed(&writer);
+}
+
+TEST(test_names_of_requests)
+{
+    struct page_writer writer = opened("");
+    uint32_t name = page_add_name(&writer, "name"), place = submit(&writer, name, 0, 1);
+    assert_int_equal(page_name_of(&writer, place), name);
+    assert_int_equal(page_name_of(&writer, 0), 0);
+    assert_true(page_use_name(&writer, name));
+    assert_int_equal(page_step(&writer, name), 2);
+    assert_int_equal(page_step(&writer, 0), 0);
+    assert_int_equal(page_step(&writer, PAGE_COUNTED | name), 0);
+    for (int i = 0; i < PAGE_NAMES; i++)
+        page_add_name(&writer, "other");
+    assert_int_equal(page_step(&writer, name), 0);
+    page_stepped(&writer, 1, 1202, 5);
+    assert_int_equal(page_step(&writer, name), 1203);
     closed(&writer);
 }
 

@@ -46,7 +46,7 @@ static struct sight make(int requests)
     page->threads[7] = (struct page_thread){.id = 70, .record = 3, .since = NOW - 7};
     page->set_count = PAGE_SETS;
     page->sets[63] = (struct page_membership){.id = 63, .size = 5};
-    page->operations[HVD_ALLREDUCE] = (struct page_counts){6, 4, 1, 2, 1000, 17};
+    page->operations[HVD_ALLREDUCE] = (struct page_counts){6, 4, 1, 2, 1000, 17, 3};
     page->all = page->operations[HVD_ALLREDUCE];
     page->steps.count = 12;
     page->steps.samples = 640;
@@ -54,6 +54,11 @@ static struct sight make(int requests)
     page->steps.last = NOW - 4;
     page->steps.median = 99;
     page->steps.reported = true;
+    page->nan_step = 11;
+    strcpy(page->nan, "allreduce.b");
+    page->parameter_checks = 8;
+    page->divergences = 2;
+    strcpy(page->divergence, "parameters differ");
     page->reporters = calloc(1, sizeof *page->reporters);
     assert_non_null(page->reporters);
     page->reporters[page->reporter_count++] = (struct page_reporter){2, 70, 60, 5, true, 0.5};

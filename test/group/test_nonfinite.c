@@ -1,0 +1,278 @@
+/* test_nonfinite.c - a NaN is noticed by the rank on which it began, and by no other; results stay what they
+ * are.
+ */
+#define member coordinator_member /* group.h has another struct of this name */
+#include "engine/context.h"
+#undef member
+#include "group.h"
+
+#include "base/clock.h"
+#include "watch/page_read.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 6, WRONG_STEP = 3, NAMES = 3, ELEMENTS = 10, LARGE = (64 << 10) / 4 + 1 };
+
+static int wrong_rank(const struct member *member)
+{
+    return member->size - 1;
+}
+
+/* Returns the number of tensors that were not finite. */
+static uint64_t nonfinite_of(struct member *member)
+{
+    hvd_counters rows[32];
+    int32_t count = hvd_get_counters(member->context, rows, 32);
+    uint64_t sum = 0;
+    for (int32_t i = 0; i < count; i++)
+        sum += rows[i].nonfinite;
+    return sum;
+}
+
+/* Checks what this rank's page says; text "": no NaN began here. */
+static void check_page(const struct member *member, const char *text, int64_t step)
+{
+    struct page_summary page;
+    CHECK_OK(page_summarize(member->context->page.page, clock_now(), &page, &check_status));
+    CHECK(strcmp(page.nan, text) == 0, "rank %d: \"%s\", not \"%s\"", member->rank, page.nan, text);
+    CHECK(page.nan_step == step, "rank %d: step %lld", member->rank, (long long)page.nan_step);
+    page_summary_free(&page);
+}
+
+/* One step of training: the results of a step are the input of the next one. */
+static void reduce_all(struct member *member, hvd_operation operation, float data[NAMES][ELEMENTS])
+{
+    int64_t shape[] = {ELEMENTS};
+    for (int i = 0; i < NAMES; i++) {
+        char name[16];
+        float result[ELEMENTS];
+        hvd_tensor tensor = tensor_of(data[i], HVD_FLOAT32, shape, 1), output = {0};
+        snprintf(name, sizeof name, "layer.%d", i);
+        hvd_request request = request_of(operation, name, &tensor);
+        CHECK_OK(hvd_run(member->context, &request, &output, &check_status));
+        if (operation == HVD_ALLREDUCE)
+            continue;
+        size_t rows = (size_t)output.shape[0];
+        memcpy(result, output.data, rows * sizeof *result);
+        for (size_t e = 0; e < ELEMENTS; e++)
+            data[i][e] = rows ? result[e % rows] : data[i][e];
+        hvd_free(output.data);
+    }
+}
+
+static void train(struct member *member, hvd_operation operation, const char *name)
+{
+    float data[NAMES][ELEMENTS];
+    bool wrong = member->rank == wrong_rank(member);
+    for (int i = 0; i < NAMES; i++)
+        for (int e = 0; e < ELEMENTS; e++)
+            data[i][e] = 1;
+    for (int step = 1; step <= STEPS; step++) {
+        if (step == WRONG_STEP && wrong)
+            data[1][0] = NAN;
+        if (step == WRONG_STEP + 1) /* the forward and backward passes spread it to all layers */
+            data[0][0] = data[2][0] = data[1][0];
+        if (step <= WRONG_STEP)
+            check_page(member, "", 0);
+        reduce_all(member, operation, data);
+    }
+    CHECK(operation != HVD_ALLREDUCE || isnan(data[1][0]), "%g", data[1][0]);
+    check_page(member, wrong ? name : "", wrong ? WRONG_STEP : 0);
+}
+
+static void nan_of_one_rank(struct member *member)
+{
+    train(member, HVD_ALLREDUCE, "allreduce.layer.1");
+    uint64_t after = (STEPS - WRONG_STEP) * NAMES;
+    bool wrong = member->rank == wrong_rank(member);
+    CHECK(nonfinite_of(member) == after + wrong, "%d", (int)nonfinite_of(member));
+}
+
+GROUP_TEST(test_nan_of_one_rank, nan_of_one_rank, 1, 5, EVERY_TRANSPORT)
+
+#ifndef HVD_ON_DEVICE
+static const char *const hosts[] = {"a", "b", "a", "c", "b"};
+
+/* The data travel in messages. */
+GROUP_TEST(test_nan_between_hosts, nan_of_one_rank, 5, 5, .transport = "auto", .hosts = hosts)
+#endif
+
+/* Rank 0 gets the first row, which has the NaN. */
+static void nan_in_rows(struct member *member)
+{
+    float data[NAMES][ELEMENTS] = {{0}};
+    bool wrong = member->rank == wrong_rank(member);
+    reduce_all(member, HVD_REDUCESCATTER, data);
+    data[1][0] = wrong ? NAN : 0;
+    reduce_all(member, HVD_REDUCESCATTER, data);
+    CHECK((member->rank == 0) == isnan(data[1][0]), "%g", data[1][0]);
+    CHECK(nonfinite_of(member) == wrong, "%d", (int)nonfinite_of(member));
+    check_page(member, wrong ? "reducescatter.layer.1" : "", wrong ? 2 : 0);
+}
+
+GROUP_TEST(test_nan_in_rows, nan_in_rows, 1, 5, EVERY_TRANSPORT)
+
+static void reduce_group(struct member *member, double value, hvd_reduction reduction)
+{
+    static const int64_t shape[] = {3};
+    float first[3] = {1, 1, 1};
+    double second[3] = {1, member->rank == wrong_rank(member) ? value : 1, 1};
+    float third[3] = {1, 1, 1};
+    hvd_tensor tensors[] = {tensor_of(first, HVD_FLOAT32, shape, 1), tensor_of(second, HVD_FLOAT64, shape, 1),
+                            tensor_of(third, HVD_FLOAT32, shape, 1)};
+    hvd_request request = request_of(HVD_ALLREDUCE, "group", tensors);
+    request.count = 3;
+    request.grouped = 1;
+    request.reduction = reduction;
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    CHECK(isfinite(value) || !isfinite(second[1]), "%g", second[1]);
+    CHECK(isfinite(first[0]) && isfinite(third[2]), "%g, %g", first[0], third[2]);
+}
+
+static void nan_in_a_group(struct member *member)
+{
+    bool wrong = member->rank == wrong_rank(member);
+    reduce_group(member, 1, HVD_MAX);
+    reduce_group(member, NAN, HVD_MAX);
+    check_page(member, wrong ? "tensor 1 of grouped_allreduce.group" : "", wrong ? 2 : 0);
+    CHECK(nonfinite_of(member) == wrong, "%d", (int)nonfinite_of(member));
+}
+
+GROUP_TEST(test_nan_in_a_group, nan_in_a_group, 1, 3, EVERY_TRANSPORT)
+
+/* ---- infinity ------------------------------------------------------------------------------------------ */
+
+static void reduce_one(struct member *member, const char *name, float value)
+{
+    hvd_tensor tensor = tensor_of(&value, HVD_FLOAT32, NULL, 0);
+    hvd_request request = request_of(HVD_ALLREDUCE, name, &tensor);
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+}
+
+/* A loss scale that is too large: infinity in the last layer, NaN in those before it, and then a finite step.
+ */
+static void search_a_scale(struct member *member)
+{
+    bool wrong = member->rank == wrong_rank(member);
+    for (int step = 0; step < 12; step++) {
+        bool overflows = wrong && step % 4 != 3;
+        reduce_one(member, "last", overflows ? INFINITY : 1);
+        reduce_one(member, "first", overflows ? NAN : 1);
+    }
+    check_page(member, "", 0);
+    CHECK(nonfinite_of(member) == (wrong ? 18 : 0), "%d", (int)nonfinite_of(member));
+    reduce_one(member, "first", wrong ? NAN : 1); /* the last step was finite, so no scale has caused it */
+    check_page(member, wrong ? "allreduce.first" : "", wrong ? 13 : 0);
+}
+
+GROUP_TEST(test_infinity_is_counted, search_a_scale, 1, 3, EVERY_TRANSPORT)
+
+/* Nobody lowers a scale. */
+static void explode(struct member *member)
+{
+    bool wrong = member->rank == wrong_rank(member);
+    for (int step = 1; step <= 40; step++) {
+        reduce_one(member, "loss", step < 5 ? 1 : step > 5 ? NAN : wrong ? INFINITY : 1);
+        check_page(member, wrong && step >= 30 ? "allreduce.loss" : "", wrong && step >= 30 ? 5 : 0);
+    }
+}
+
+GROUP_TEST(test_infinity_that_lasts, explode, 1, 3, EVERY_TRANSPORT)
+
+/* A value that comes rarely is NaN on rank 0, and remains so. It excuses no other NaN two steps later. */
+static void reduce_rarely(struct member *member)
+{
+    bool wrong = member->rank == wrong_rank(member);
+    reduce_one(member, "rare", member->rank ? 1 : NAN);
+    for (int step = 0; step < 3; step++) {
+        reduce_one(member, "often", wrong && step == 2 ? NAN : 1);
+        CHECK_OK(hvd_step(member->context, 100 + step, 0, &check_status));
+    }
+    check_page(member,
+               member->rank == 0 ? "allreduce.rare"
+               : wrong           ? "allreduce.often"
+                                 : "",
+               member->rank == 0 ? 1
+               : wrong           ? 102
+                                 : 0);
+}
+
+GROUP_TEST(test_steps_end_what_began, reduce_rarely, 2, 3, EVERY_TRANSPORT)
+
+/* ---- what is checked ----------------------------------------------------------------------------------- */
+
+static void reduce_large(struct member *member)
+{
+    static float data[MOST_RANKS][LARGE];
+    float *own = data[member->rank];
+    int64_t shape[] = {LARGE};
+    hvd_tensor tensor = tensor_of(own, HVD_FLOAT32, shape, 1);
+    hvd_request request = request_of(HVD_ALLREDUCE, "large", &tensor);
+    memset(own, 0, sizeof data[0]);
+    own[LARGE - 1] = NAN;
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    CHECK(isnan(own[LARGE - 1]), "%g", own[LARGE - 1]);
+}
+
+static void large_is_not_checked(struct member *member)
+{
+    reduce_large(member);
+    CHECK(nonfinite_of(member) == 0, "it was checked");
+    check_page(member, "", 0);
+}
+
+GROUP_TEST(test_large_tensors_are_not_checked, large_is_not_checked, 2, 2, EVERY_TRANSPORT)
+
+static void all_are_checked(struct member *member)
+{
+    reduce_large(member);
+    CHECK(nonfinite_of(member) == 1, "it was not checked");
+    check_page(member, "allreduce.large", 1);
+}
+
+GROUP_TEST(test_all_tensors_are_checked, all_are_checked, 2, 2, EVERY_TRANSPORT,
+           SETTINGS("check_nonfinite", "all"))
+
+static void off_checks_nothing(struct member *member)
+{
+    reduce_one(member, "x", NAN);
+    reduce_large(member);
+    CHECK(nonfinite_of(member) == 0, "it was checked");
+    check_page(member, "", 0);
+}
+
+GROUP_TEST(test_off_checks_nothing, off_checks_nothing, 2, 2, EVERY_TRANSPORT,
+           SETTINGS("check_nonfinite", "off"))
+
+/* The identity of a minimum, which a rank without data contributes, is infinity. */
+static void join_early(struct member *member)
+{
+    if (member->rank) {
+        for (int i = 0; i < 3; i++) {
+            float value = 1;
+            hvd_tensor tensor = tensor_of(&value, HVD_FLOAT32, NULL, 0);
+            hvd_request request = request_of(HVD_ALLREDUCE, "x", &tensor);
+            request.reduction = HVD_MIN;
+            CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+        }
+    }
+    hvd_request request = {.struct_size = sizeof request, .operation = HVD_JOIN};
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    CHECK(nonfinite_of(member) == 0, "rank %d counts", member->rank);
+}
+
+GROUP_TEST(test_a_rank_that_joined, join_early, 2, 3, EVERY_TRANSPORT)
+
+TEST(test_unknown_rules_are_refused)
+{
+    static const char *const wrong[][2] = {{"check_nonfinite", "some"}, {"on_divergence", "panic"}};
+    for (int i = 0; i < 2; i++) {
+        hvd_context *context;
+        hvd_config *config = hvd_config_create();
+        CHECK_OK(hvd_config_set(config, wrong[i][0], wrong[i][1], &check_status));
+        ASSERT_FAILS(hvd_init(config, &context, &check_status), HVD_INVALID_ARGUMENT, wrong[i][1]);
+        hvd_config_free(config);
+    }
+}
