@@ -4,7 +4,7 @@
 # else needs.
 set -eu
 packages="gcc g++ libc6-dev cmake ninja-build patch python3 python3-venv python3-dev
-          libuv1-dev libcmocka-dev libsodium-dev libyaml-dev clang-format clang-tidy spin
+          libuv1-dev libcmocka-dev libsodium-dev libxxhash-dev libyaml-dev clang-format clang-tidy spin
           openssh-client iproute2"
 # Tests of several hosts need them, and are skipped without. Where systemd would start them that is the user's choice.
 test -d /run/systemd/system || packages="$packages openssh-server slurmd slurmctld slurm-client munge"

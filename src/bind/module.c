@@ -7,6 +7,7 @@
 
 #include "bind/context.h"
 #include "bind/errors.h"
+#include "bind/hash.h"
 #include "bind/operation.h"
 #include "bind/process_set.h"
 #include "bind/rendezvous.h"
@@ -52,11 +53,11 @@ static PyObject *core_counters(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
     int32_t count = rows ? hvd_get_counters(context, rows, capacity) : 0;
     for (int32_t i = 0; list && i < count && i < capacity; i++) {
         const hvd_counters *row = &rows[i];
-        PyObject *tuple =
-            Py_BuildValue("(isKKKKKd)", (int)row->process_set, hvd_operation_name(row->operation),
-                          (unsigned long long)row->submitted, (unsigned long long)row->succeeded,
-                          (unsigned long long)row->failed, (unsigned long long)row->batches,
-                          (unsigned long long)row->bytes, row->wait_seconds);
+        PyObject *tuple = Py_BuildValue(
+            "(isKKKKKdK)", (int)row->process_set, hvd_operation_name(row->operation),
+            (unsigned long long)row->submitted, (unsigned long long)row->succeeded,
+            (unsigned long long)row->failed, (unsigned long long)row->batches, (unsigned long long)row->bytes,
+            row->wait_seconds, (unsigned long long)row->nonfinite);
         if (!tuple || PyList_Append(list, tuple))
             Py_CLEAR(list);
         Py_XDECREF(tuple);
@@ -122,6 +123,32 @@ static PyObject *core_progress(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
     return Py_BuildValue("(KKLddd)", (unsigned long long)progress.steps, (unsigned long long)progress.samples,
                          (long long)progress.step, progress.step_seconds, progress.last_step_seconds,
                          progress.up_seconds);
+}
+
+static PyObject *core_setting(PyObject *Py_UNUSED(module), PyObject *key)
+{
+    char text[1024];
+    hvd_status status;
+    const char *name = PyUnicode_AsUTF8AndSize(key, NULL);
+    hvd_context *context = name ? context_current() : NULL;
+    if (!context)
+        return NULL;
+    return hvd_get_setting(context, name, text, sizeof text, &status) ? raise_status(&status)
+                                                                      : PyUnicode_FromString(text);
+}
+
+static PyObject *core_parameters_checked(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    const char *difference;
+    int warns;
+    hvd_status status;
+    if (!PyArg_ParseTuple(arguments, "zp:parameters_checked", &difference, &warns))
+        return NULL;
+    hvd_context *context = context_current();
+    if (!context)
+        return NULL;
+    return hvd_parameters_checked(context, difference, warns, &status) ? raise_status(&status)
+                                                                       : Py_BuildValue("");
 }
 
 /* Starting and stopping the timeline keep the GIL, so that no other thread shuts the context down meanwhile.
@@ -292,7 +319,8 @@ static PyMethodDef methods[] = {
      "exception, file, line, function."},
     {"counters", core_counters, METH_NOARGS,
      "counters($module, /)\n--\n\n"
-     "(process_set, operation, submitted, succeeded, failed, batches, bytes, wait_seconds) of every "
+     "(process_set, operation, submitted, succeeded, failed, batches, bytes, wait_seconds, nonfinite) of "
+     "every "
      "operation of a process set that was used."},
     {"lateness", core_lateness, METH_NOARGS,
      "lateness($module, /)\n--\n\n"
@@ -306,6 +334,16 @@ static PyMethodDef methods[] = {
     {"progress", core_progress, METH_NOARGS,
      "progress($module, /)\n--\n\n"
      "(steps, samples, step, step_seconds, last_step_seconds, up_seconds), see hvd_progress in horovod.h."},
+    {"setting", core_setting, METH_O,
+     "setting($module, key, /)\n--\n\n"
+     "The value of a setting, by its name in docs/settings.md, as text."},
+    {"hashes", hash_tensors, METH_O,
+     "hashes($module, tensors, /)\n--\n\n"
+     "The 64-bit hash of the bytes of each tensor in a sequence; all are in host memory and contiguous."},
+    {"parameters_checked", core_parameters_checked, METH_VARARGS,
+     "parameters_checked($module, difference, warns, /)\n--\n\n"
+     "Count a comparison of the ranks' parameters: `difference` says which of them differ, or is None; it is "
+     "also logged if `warns` is true."},
     {"timeline_start", core_timeline_start, METH_VARARGS,
      "timeline_start($module, path, mark_cycles, /)\n--\n\n"
      "Record the timeline into a file from now on; only rank 0 writes."},

@@ -818,6 +818,8 @@ int32_t hvd_get_lateness(hvd_context *context, hvd_lateness *rows, int32_t capac
         count++;
     }
     return count;
+}
+
 /* ---- parameters -------------------------------------------------------------------------------------- */
 
 hvd_code hvd_get_setting(const hvd_context *context, const char *key, char *text, size_t capacity,

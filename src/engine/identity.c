@@ -306,10 +306,11 @@ hvd_code identity_find(hvd_context *context, const void *mpi_comm, int64_t deadl
             "joined) or 'all' (every operation does)",
             settings->join);
     if (strcmp(settings->on_divergence, "warn") != 0 && strcmp(settings->on_divergence, "abort") != 0)
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "HOROVOD_ON_DIVERGENCE=%s: it is 'warn' (one line) or 'abort' (every rank raises an "
-                          "error as well)",
-                          settings->on_divergence);
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "HOROVOD_ON_DIVERGENCE=%s: it is 'warn' (one line) or 'abort' (every rank raises an "
+            "error as well)",
+            settings->on_divergence);
     TRY(check_cpu_operations(settings, status));
     TRY(algorithm_check_settings(settings, status));
     apply_stall_check(settings);

@@ -18,7 +18,15 @@ def test_counts() -> None:
     after = hvd.metrics()[0]["allreduce"]
     grown = {name: value - before.get(name, 0) for name, value in after.items()}
     assert grown.pop("wait_seconds") >= 0
-    assert grown == {"submitted": 5, "succeeded": 5, "failed": 0, "batches": 5, "bytes": 5 * 40}
+    assert grown.pop("bytes") == 5 * 40
+    assert grown == {"submitted": 5, "succeeded": 5, "failed": 0, "batches": 5, "nonfinite": 0}
+
+
+def test_nonfinite() -> None:
+    before = hvd.metrics().get(0, {}).get("allreduce", {}).get("nonfinite", 0)
+    own = [np.array([1, np.inf], np.float32), np.array([1, 2], np.float32)][hvd.rank() > 0]
+    hvd.allreduce(own, name="metrics.nonfinite")
+    assert hvd.metrics()[0]["allreduce"]["nonfinite"] - before == (hvd.rank() == 0)
 
 
 def test_in_flight() -> None:

@@ -28,6 +28,7 @@ FIGURES = {
     "requests_per_batch",
     "requests_in_flight",
     "requests_failed",
+    "nonfinite_tensors",
 }
 
 

@@ -158,8 +158,9 @@ def metrics(flat: bool = False) -> dict[int, dict[str, dict[str, float]]] | dict
 
     ``metrics()[0]["allreduce"]`` has ``submitted``, ``succeeded`` and ``failed`` requests (the rest is in
     flight), the ``batches`` that were started for them, the ``bytes`` of this rank's inputs in these batches,
-    and the ``wait_seconds`` that callers spent in ``synchronize`` and blocking calls. An operation that was
-    never used has no row. Counters only grow, and the rows of removed process sets remain.
+    the ``wait_seconds`` that callers spent in ``synchronize`` and blocking calls, and the ``nonfinite``
+    tensors of this rank's inputs, which had a NaN or infinity (``HOROVOD_CHECK_NONFINITE``). An operation
+    that was never used has no row. Counters only grow, and the rows of removed process sets remain.
 
     Args:
         flat: return one dict of floats for dashboards such as TensorBoard instead, by names that begin with
@@ -171,7 +172,7 @@ def metrics(flat: bool = False) -> dict[int, dict[str, dict[str, float]]] | dict
     """
     if flat:
         return figures()
-    names = ("submitted", "succeeded", "failed", "batches", "bytes", "wait_seconds")
+    names = ("submitted", "succeeded", "failed", "batches", "bytes", "wait_seconds", "nonfinite")
     sets: dict[int, dict[str, dict[str, float]]] = {}
     for process_set, operation, *values in _core.counters():
         sets.setdefault(process_set, {})[operation] = dict(zip(names, values, strict=True))

@@ -54,8 +54,8 @@ def figures() -> dict[str, float]:
         late = _core.lateness()
     except (ValueError, HorovodInternalError):
         return {}
-    totals = [float(sum(column)) for column in zip(*(row[2:] for row in rows), strict=True)] or [0.0] * 6
-    submitted, succeeded, failed, batches, sent, waited = totals
+    totals = [float(sum(column)) for column in zip(*(row[2:] for row in rows), strict=True)] or [0.0] * 7
+    submitted, succeeded, failed, batches, sent, waited, nonfinite = totals
     counts = _Counts(seconds, steps, samples, succeeded, batches, sent, waited)
     before = _look_before(_Look(counts, late))
     grown = _Counts(*(new - old for new, old in zip(counts, before.counts, strict=True)))
@@ -73,6 +73,7 @@ def figures() -> dict[str, float]:
         "horovod/requests_per_batch": grown.requests / grown.batches if grown.batches else 0.0,
         "horovod/requests_in_flight": submitted - succeeded - failed,
         "horovod/requests_failed": failed,
+        "horovod/nonfinite_tensors": nonfinite,
     }
     if rank == 0:  # the others do not know
         values |= _lateness({key: late[key] - before.late.get(key, 0.0) for key in late}, elapsed)

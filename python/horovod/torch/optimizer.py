@@ -22,6 +22,7 @@ from horovod.common.basics import Adasum, Average, local_size, size
 from horovod.common.caller import warn_caller
 from horovod.common.process_sets import ProcessSet, global_process_set, is_member
 from horovod.framework.compression import Compressor, NoneCompressor
+from horovod.framework.divergence import ParameterCheck
 from horovod.framework.grouping import check_groups, check_names, make_groups, split_factor
 from horovod.framework.handles import Handle, synchronize
 from horovod.framework.reducer import Reducer, Rules
@@ -42,6 +43,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     _hvd: Reducer[Any, torch.Tensor]
     _hvd_hooks: BackwardHooks
+    _hvd_check: ParameterCheck
     _hvd_skip: bool
     _hvd_by_hand: bool
     _hvd_source: str  # the name under which it reports steps
@@ -67,7 +69,10 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         hooks = BackwardHooks(reducer)
         for place in range(len(reducer.parameters)):
             hooks.watch(place)
-        self.__dict__.update(_hvd=reducer, _hvd_hooks=hooks, _hvd_skip=False, _hvd_by_hand=False)
+        check = ParameterCheck(f"parameters.{''.join(reducer.names[:1])}", reducer.rules.process_set)
+        self.__dict__.update(
+            _hvd=reducer, _hvd_hooks=hooks, _hvd_check=check, _hvd_skip=False, _hvd_by_hand=False
+        )
         self._hvd_source = f"optimizer.{next(_numbers)}"
         for name, value in _read_by_overrides(reducer.rules).items():
             self.__dict__.setdefault(name, value)
@@ -75,6 +80,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             own = weakref.WeakMethod(self._start_own)  # weak, as the optimizer owns the reducer
             reducer.start_own = lambda parameter: own()(parameter)  # type: ignore[misc]
         self._register_step_hooks()
+        self.register_step_post_hook(_compare_parameters)
 
     def _register_step_hooks(self) -> None:
         self.register_step_pre_hook(_before_step)
@@ -241,6 +247,28 @@ def _after_local_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     optimizer._hvd.finish()
     optimizer._hvd.forget()
     _core.optimizer_step(optimizer._hvd_source)
+
+
+def _compare_parameters(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """Finds out whether the parameters are still equal on all ranks; a step post-hook."""
+    reducer = optimizer._hvd
+    optimizer._hvd_check.after_step(
+        lambda: (
+            (name, _bytes_of(parameter))
+            for name, parameter in zip(reducer.names, reducer.parameters, strict=True)
+            if not _is_sharded(parameter)
+        )
+    )
+
+
+def _bytes_of(parameter: torch.Tensor) -> torch.Tensor:
+    dense = parameter.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    return dense.reshape(-1).view(torch.uint8)
+
+
+def _is_sharded(parameter: torch.Tensor) -> bool:
+    """Returns true for parameters of FSDP and DTensor, of which each rank has a part of its own."""
+    return hasattr(parameter, "device_mesh") or hasattr(parameter, "_is_flat_param")
 
 
 def _default_names(optimizer: torch.optim.Optimizer) -> dict[torch.nn.Parameter, str]:
