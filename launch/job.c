@@ -1,6 +1,7 @@
 /* job.c - runs one job from its start to its exit code: begins the epoch, gives each rank its slot, and does
  * what the policy decides about events. One thread, the loop's. */
 #include "job.h"
+#include "exporter.h"
 #include "faults.h"
 #include "monitor.h"
 #include "policy.h"
@@ -341,6 +342,7 @@ static hvd_code start(struct table *table, hvd_status *status)
     TRY(crypto_random_hex(table->id, JOB_ID_DIGITS, status));
     TRY(crypto_random_hex(table->secret, JOB_SECRET_DIGITS, status));
     TRY(table_open(table, status));
+    TRY(exporter_open(table, status)); /* wrong options are reported before anything starts */
     if (folder) {
         snprintf(path, sizeof path, "%s/function", folder);
         table->function = open(path, O_RDONLY | O_CLOEXEC);
@@ -378,6 +380,7 @@ int job_run(const struct options *options, const struct settings *settings, stru
         fprintf(stderr, "horovodrun: %s\n", status.text);
         job.exit_code = 1;
     }
+    exporter_close(&job.table);
     table_close(&job.table);
     monitor_free(&job.monitor);
     status_server_free(&job.server);

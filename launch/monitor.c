@@ -90,8 +90,7 @@ static void stand_in(struct monitor *monitor, const struct process *process, boo
     keep(monitor, &sight);
 }
 
-/* Returns the name of what runs: "train" for `python train.py` and `python -m train`. */
-static const char *name_of_program(char *const *words, char *name, size_t capacity)
+const char *monitor_program(char *const *words, char *name, size_t capacity)
 {
     const char *word = words[0] ? words[0] : "";
     for (int i = 0; words[i]; i++) {
@@ -139,7 +138,7 @@ static void make_surveys(struct monitor *monitor, struct surveys *surveys)
     struct table *table = monitor->table;
     char name[64];
     struct survey_origin origin = {.id = table->id,
-                                   .name = name_of_program(table->options->command, name, sizeof name)};
+                                   .name = monitor_program(table->options->command, name, sizeof name)};
     struct survey_host *hosts = calloc((size_t)table->hosts->count, sizeof *hosts);
     hvd_status status;
     hvd_code code = hosts ? HVD_OK : status_no_memory(&status);

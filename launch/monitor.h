@@ -47,6 +47,10 @@ hvd_code monitor_ask(struct monitor *monitor, monitor_done_fn *done, void *argum
 /* The asker with this argument no longer wants to be called. */
 void monitor_forget(struct monitor *monitor, const void *argument);
 
+/* Returns the name of what the words of a command run: "train" for `python train.py` and `python -m train`.
+ */
+const char *monitor_program(char *const *words, char *name, size_t capacity);
+
 /* ---- answers of hosts, for a starter ------------------------------------------------------------------- */
 
 /* A host has sent the sight of a rank; takes ownership of it. */

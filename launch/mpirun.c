@@ -123,6 +123,9 @@ static hvd_code check(const struct options *options, const struct hosts *hosts, 
     const char *other = options->timestamp                   ? "prefix-output-with-timestamp"
                         : options->host_setup                ? "host-setup"
                         : options->rsh_agent                 ? "rsh-agent"
+                        : options->metrics_port              ? "metrics-port"
+                        : options->metrics_discovery         ? "metrics-discovery"
+                        : options->metrics_file              ? "metrics-file"
                         : options->output && kind != OPENMPI ? "output-filename"
                                                              : NULL;
     if (other)

@@ -54,6 +54,19 @@ const struct option option_table[] = {
      "Put the time in front of every line of output"},
     {GROUP_OUTPUT, "", "verbose", "", OPTION_SWITCH, FIELD(verbose),
      "Print what runs where, with which settings, and when it ended"},
+    {GROUP_METRICS, "", "metrics-port", "PORT", OPTION_LISTEN, FIELD(metrics_port),
+     "Serve metrics for Prometheus at this port of 127.0.0.1; 0: at any that is free"},
+    {GROUP_METRICS, "", "metrics-address", "ADDRESS", OPTION_TEXT, FIELD(metrics_address),
+     "Serve them at this address of the host instead, e.g. 0.0.0.0; scrapers from other hosts need the "
+     "token"},
+    {GROUP_METRICS, "", "metrics-token-file", "FILE", OPTION_TEXT, FIELD(metrics_token_file),
+     "Token for these in the first line of a file; otherwise the job makes one and prints it"},
+    {GROUP_METRICS, "", "metrics-discovery", "FOLDER", OPTION_TEXT, FIELD(metrics_discovery),
+     "Announce the port to Prometheus by FOLDER/horovod-<job>.json, which is removed at the end"},
+    {GROUP_METRICS, "", "metrics-file", "FILE", OPTION_TEXT, FIELD(metrics_file),
+     "Write the metrics into a file every 10 seconds, for node_exporter; it is removed at the end"},
+    {GROUP_METRICS, "", "metrics-ranks", "N", OPTION_COUNT, FIELD(metrics_ranks),
+     "In jobs of more ranks than this, metrics are by host instead of by rank (default 256)"},
     {GROUP_STATUS, "", "status", "", OPTION_SWITCH, FIELD(status),
      "Show what your running jobs do and wait for, and end; the start of a job's id may follow. "
      "Exit code: 0 healthy, 3 a rank is late, 4 a rank is stopped or has failed, 1 no such job"},
@@ -133,13 +146,14 @@ static hvd_code give_option(struct options *options, const struct option *option
                    : status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be a number from %g to %g", source,
                                 value, SECONDS_LEAST, SECONDS_MOST);
     }
-    double maximum = option->kind == OPTION_PORT ? 65535 : setting_by_key("size")->maximum;
+    bool any = option->kind == OPTION_LISTEN;
+    double maximum = option->kind == OPTION_COUNT ? setting_by_key("size")->maximum : 65535;
     errno = 0;
     long long number = strtoll(value, &end, 10);
-    if (errno || end == value || *end || number < 1 || number > maximum)
-        return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be a whole number from 1 to %.0f", source,
-                          value, maximum);
-    *(int64_t *)field = number;
+    if (errno || end == value || *end || number < !any || number > maximum)
+        return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be a whole number from %d to %.0f",
+                          source, value, !any, maximum);
+    *(int64_t *)field = number ? number : METRICS_ANY_PORT;
     return HVD_OK;
 }
 

@@ -46,6 +46,9 @@ void foreign_report(const struct options *options);
 
 /* ---- options ------------------------------------------------------------------------------------------- */
 
+#define METRICS_ANY_PORT (-1)
+#define METRICS_RANKS    256
+
 struct options {
     int64_t num_proc;       /* 0: not given */
     const char *hosts;      /* "localhost:4", or NULL */
@@ -62,6 +65,12 @@ struct options {
     const char *task;       /* folder of horovod.run: `function` in it is stdin of all ranks, and what they
                              * write to the descriptor behind stderr is its report.<rank>; or NULL */
     int64_t parent;         /* ends when this process, which started it, has ended; 0: not given */
+    int64_t metrics_port;   /* 0: not given; METRICS_ANY_PORT */
+    const char *metrics_address;    /* to listen at, or NULL */
+    const char *metrics_token_file; /* path, or NULL */
+    const char *metrics_discovery;  /* folder, or NULL */
+    const char *metrics_file;       /* path, or NULL */
+    int64_t metrics_ranks;          /* above which metrics are by host; 0: METRICS_RANKS */
     bool verbose, help, version, check_build, agent;
     bool status;          /* of running jobs */
     const char *job;      /* --status: the start of a job's id, or NULL */
@@ -75,12 +84,21 @@ struct options {
 enum option_kind {
     OPTION_COUNT,
     OPTION_PORT,
+    OPTION_LISTEN, /* a port; 0: METRICS_ANY_PORT */
     OPTION_TEXT,
     OPTION_SWITCH,
     OPTION_SECONDS /* the value may be missing */
 };
 /* An option without a group is not in --help. */
-enum option_group { GROUP_RANKS, GROUP_HOSTS, GROUP_OUTPUT, GROUP_STATUS, GROUP_INFORMATION, GROUP_COUNT };
+enum option_group {
+    GROUP_RANKS,
+    GROUP_HOSTS,
+    GROUP_OUTPUT,
+    GROUP_METRICS,
+    GROUP_STATUS,
+    GROUP_INFORMATION,
+    GROUP_COUNT
+};
 
 struct option {
     enum option_group group; /* the heading of --help under which it is listed */

@@ -4,10 +4,11 @@
 # else needs.
 set -eu
 packages="gcc g++ libc6-dev cmake ninja-build patch python3 python3-venv python3-dev
-          libuv1-dev libcmocka-dev libsodium-dev libxxhash-dev libyaml-dev clang-format clang-tidy spin
-          openssh-client iproute2"
-# Tests of several hosts need them, and are skipped without. Where systemd would start them that is the user's choice.
-test -d /run/systemd/system || packages="$packages openssh-server slurmd slurmctld slurm-client munge"
+          libuv1-dev libcmocka-dev libsodium-dev libxxhash-dev libyaml-dev node-llhttp clang-format clang-tidy
+          spin openssh-client iproute2"
+# Tests of several hosts and of metrics need them, and are skipped without. Where systemd would start them that is the
+# user's choice.
+test -d /run/systemd/system || packages="$packages openssh-server slurmd slurmctld slurm-client munge prometheus"
 mpi="openmpi-bin libopenmpi-dev mpich libmpich-dev"
 packages="$packages $mpi" # tests of the back end mpi, whose own build needs no headers
 test "${1:-}" != peers || packages="$mpi iperf3 qperf"

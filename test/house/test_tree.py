@@ -174,7 +174,7 @@ def test_every_static_library_has_its_notice() -> None:
     linked: set[str] = set()
     for path in [ROOT / "CMakeLists.txt", ROOT / "launch/CMakeLists.txt", ROOT / "src/bind/CMakeLists.txt"]:
         text = path.read_text()
-        linked.update(re.findall(r"^hvd_static_library\((\w+) ", text, re.MULTILINE))
+        linked.update(re.findall(r"^hvd_static_(?:library|source)\((\w+) ", text, re.MULTILINE))
         assert not re.findall(r"[\w/]+\.a\b(?! lib[\w-]+-dev\))", text), "link through hvd_static_library"
     notices, _, licences = (ROOT / "THIRD-PARTY-NOTICES").read_text().partition("\n----")
     named: set[str] = set()

@@ -1,0 +1,178 @@
+/* test_metrics.c - the text that a scraper gets for jobs in several states. */
+#include "../../launch/metrics.h"
+#include "test.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 4 };
+
+struct scene {
+    struct survey survey;
+    struct sight ranks[RANKS];
+    struct survey_host hosts[2];
+    char *text;
+};
+
+/* Two ranks on each of the hosts a and b, which have run for 100 s. */
+static void start(struct scene *scene)
+{
+    *scene = (struct scene){.survey = {.size = RANKS,
+                                       .count = RANKS,
+                                       .ranks = scene->ranks,
+                                       .hosts = scene->hosts,
+                                       .host_count = 2,
+                                       .taken = 100 * CLOCK_SECOND,
+                                       .taken_at = 1764208100 * CLOCK_SECOND,
+                                       .started = 1 * CLOCK_SECOND,
+                                       .progress = 99 * CLOCK_SECOND + CLOCK_SECOND / 2,
+                                       .steps.count = 7,
+                                       .samples = 96}};
+    strcpy(scene->survey.id, "a61c0f3e");
+    strcpy(scene->survey.name, "train");
+    for (int i = 0; i < RANKS; i++) {
+        struct sight *rank = &scene->ranks[i];
+        const char *host = i < 2 ? "a" : "b";
+        strcpy(scene->hosts[i / 2].name, host);
+        strcpy(rank->page.identity.host, host);
+        rank->page.identity.rank = i;
+        rank->page.identity.local_rank = i % 2;
+        rank->page.state = PAGE_OPEN;
+        rank->seen = true;
+        rank->process = 10 + i;
+        rank->system.state = 'S';
+        rank->memory_bytes = 1000;
+        rank->late_ns = i * CLOCK_SECOND;
+        rank->times = (struct sight_times){3 * CLOCK_SECOND, 1 * CLOCK_SECOND, 2 * CLOCK_SECOND};
+        rank->page.all.wait_ns = 1930000000;
+        rank->page.negotiations[1] = 10;
+        rank->page.negotiations[PAGE_NEGOTIATIONS - 1] = 1;
+        rank->page.negotiation_total = 30 * CLOCK_SECOND;
+        rank->page.operations[HVD_ALLREDUCE] =
+            (struct page_counts){.submitted = 161, .failed = 1, .batches = 5, .bytes = UINT64_C(1) << 52};
+    }
+}
+
+static void write_text(struct scene *scene, int limit)
+{
+    size_t length;
+    free(scene->text);
+    FILE *file = open_memstream(&scene->text, &length);
+    metrics_write(file, &scene->survey, limit);
+    fclose(file);
+}
+
+/* Fails unless the whole line is in the text. */
+static void has(const struct scene *scene, const char *line)
+{
+    char whole[512];
+    snprintf(whole, sizeof whole, "\n%s\n", line);
+    if (!strstr(scene->text, whole))
+        fail_msg("no line '%s' in\n%s", line, scene->text);
+}
+
+static void has_no(const struct scene *scene, const char *words)
+{
+    if (strstr(scene->text, words))
+        fail_msg("'%s' in\n%s", words, scene->text);
+}
+
+TEST(test_a_healthy_job)
+{
+    struct scene scene;
+    start(&scene);
+    write_text(&scene, RANKS);
+    has(&scene, "# TYPE horovod_ranks gauge");
+    has(&scene, "horovod_ranks 4");
+    has(&scene, "horovod_ranks_silent 0");
+    has(&scene, "horovod_job_start_time_seconds 1764208001");
+    has(&scene, "horovod_last_progress_timestamp_seconds 1764208099.5");
+    has(&scene, "horovod_steps_total 7");
+    has(&scene, "horovod_samples_total 96");
+    has(&scene, "horovod_late_seconds_total{rank=\"3\"} 3");
+    has(&scene, "horovod_program_seconds_total{rank=\"1\",state=\"runnable\"} 1");
+    has(&scene, "horovod_stalled_seconds 0");
+    has(&scene, "horovod_rank_info{rank=\"2\",host=\"b\",local_rank=\"0\",pid=\"12\"} 1");
+    has(&scene, "horovod_rank_up{rank=\"3\"} 1");
+    has(&scene, "horovod_wait_seconds_total{rank=\"0\"} 1.93");
+    has(&scene, "horovod_requests_total{rank=\"0\",operation=\"allreduce\"} 161");
+    has(&scene, "horovod_requests_failed_total{rank=\"0\",operation=\"allreduce\"} 1");
+    has(&scene, "horovod_operation_bytes_total{rank=\"1\",operation=\"allreduce\"} 4503599627370496");
+    has_no(&scene, "broadcast");
+    has(&scene, "horovod_negotiation_seconds_bucket{le=\"0.0001\"} 0");
+    has(&scene, "horovod_negotiation_seconds_bucket{le=\"10\"} 40");
+    has(&scene, "horovod_negotiation_seconds_bucket{le=\"+Inf\"} 44");
+    has(&scene, "horovod_negotiation_seconds_sum 120");
+    has(&scene, "horovod_negotiation_seconds_count 44");
+    free(scene.text);
+}
+
+TEST(test_ranks_in_trouble)
+{
+    struct scene scene;
+    start(&scene);
+    scene.ranks[0].system.state = 'T';
+    scene.ranks[1].process = 0;
+    scene.ranks[2] = (struct sight){.page.identity = scene.ranks[2].page.identity};
+    scene.ranks[3].page.state = PAGE_FAILED;
+    write_text(&scene, RANKS);
+    has(&scene, "horovod_ranks_silent 3");
+    for (int i = 0; i < RANKS; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "horovod_rank_up{rank=\"%d\"} 0", i);
+        has(&scene, line);
+    }
+    has(&scene, "horovod_wait_seconds_total{rank=\"1\"} 1.93"); /* its page is still there */
+    has_no(&scene, "wait_seconds_total{rank=\"2\"}");
+    has_no(&scene, "program_seconds_total{rank=\"2\"");
+    has_no(&scene, "resident_memory_bytes{rank=\"1\"}");
+    free(scene.text);
+}
+
+TEST(test_a_rank_that_has_left_is_no_trouble)
+{
+    struct scene scene;
+    start(&scene);
+    scene.ranks[0].page.state = PAGE_LEFT;
+    scene.ranks[0].process = 0;
+    write_text(&scene, RANKS);
+    has(&scene, "horovod_ranks_silent 0");
+    has(&scene, "horovod_rank_up{rank=\"0\"} 0");
+    free(scene.text);
+}
+
+TEST(test_many_ranks_are_added_up_by_host)
+{
+    struct scene scene;
+    start(&scene);
+    scene.ranks[3].system.state = 'T';
+    write_text(&scene, RANKS - 1);
+    has_no(&scene, "{rank=");
+    has(&scene, "horovod_rank_up{host=\"a\"} 2");
+    has(&scene, "horovod_rank_up{host=\"b\"} 1");
+    has(&scene, "horovod_wait_seconds_total{host=\"b\"} 3.86");
+    has(&scene, "horovod_requests_total{host=\"a\",operation=\"allreduce\"} 322");
+    has(&scene, "horovod_late_seconds_total{host=\"b\"} 5");
+    has(&scene, "horovod_program_seconds_total{host=\"b\",state=\"running\"} 6");
+    has(&scene, "horovod_resident_memory_bytes{host=\"b\"} 2000");
+    /* A host of which no rank is seen has a gap. */
+    for (int i = 2; i < RANKS; i++)
+        scene.ranks[i] = (struct sight){.page.identity = scene.ranks[i].page.identity};
+    write_text(&scene, RANKS - 1);
+    has(&scene, "horovod_rank_up{host=\"b\"} 0");
+    has_no(&scene, "wait_seconds_total{host=\"b\"}");
+    free(scene.text);
+}
+
+TEST(test_labels_of_any_bytes)
+{
+    struct scene scene;
+    start(&scene);
+    strcpy(scene.survey.name, "a\"b\\c\nd\xff\xc3\xa9{},=");
+    write_text(&scene, RANKS);
+    assert_non_null(strstr(scene.text, "name=\"a\\\"b\\\\c\\nd\xef\xbf\xbd\xc3\xa9{},=\""));
+    free(scene.text);
+}
