@@ -37,20 +37,23 @@ static void visit(struct sight *ranks, int count, struct sight *node, struct sig
     }
 }
 
-/* After a slow collective the rank that has its result last also submits the next request last. It is not to
- * blame for that: the time of its program bounds its lateness. */
-static void bound_by_program(struct sight *rank, int64_t now)
+/* Returns for how long the rank was outside of Horovod since init, in ns; 0: it is not known. */
+static int64_t outside(const struct sight *rank, int64_t now)
 {
     const struct page_summary *page = &rank->page;
-    int64_t age = now - page->identity.opened, outside = age - (int64_t)page->all.wait_ns;
-    for (int i = 0; i < page->thread_count && i < 1; i++)
-        outside -= now - page->threads[i].since;
-    if (outside < 0)
-        outside = 0;
-    if (!page->identity.opened || age <= 0)
+    int64_t time = page->identity.opened ? now - page->identity.opened - (int64_t)page->all.wait_ns : 0;
+    if (page->thread_count)
+        time -= now - page->threads[0].since;
+    return time > 0 ? time : 0;
+}
+
+static void bound(struct sight *rank, int64_t most, int64_t now)
+{
+    int64_t age = now - rank->page.identity.opened;
+    if (!rank->page.identity.opened || age <= 0)
         return;
-    double share = (double)outside / (double)age;
-    rank->late_ns = rank->late_ns < outside ? rank->late_ns : outside;
+    double share = (double)most / (double)age;
+    rank->late_ns = rank->late_ns < most ? rank->late_ns : most;
     rank->late_share = rank->late_share < share ? rank->late_share : share;
 }
 
@@ -69,7 +72,27 @@ void lateness_find(struct sight *ranks, int count, int64_t now)
     for (int i = 0; i < queued; i++)
         visit(ranks, count, queue[i], queue, &queued, seen);
     for (int i = 0; i < count; i++)
-        bound_by_program(&ranks[i], now);
+        bound(&ranks[i], outside(&ranks[i], now), now);
     free(seen);
     free(queue);
+}
+
+static int compare_times(const void *one, const void *other)
+{
+    int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
+    return (a > b) - (a < b);
+}
+
+void lateness_excuse(struct sight *ranks, int count, int64_t now)
+{
+    int64_t *times = count ? calloc((size_t)count, sizeof *times) : NULL;
+    for (int i = 0; times && i < count; i++)
+        times[i] = outside(&ranks[i], now);
+    if (times)
+        qsort(times, (size_t)count, sizeof *times, compare_times);
+    for (int i = 0; times && i < count; i++) {
+        int64_t own = outside(&ranks[i], now), median = times[(count - 1) / 2];
+        bound(&ranks[i], own > median ? own - median : 0, now);
+    }
+    free(times);
 }

@@ -10,4 +10,8 @@
  * what is counted below; and no rank is late for longer than it was outside of Horovod until `now`. */
 void lateness_find(struct sight *ranks, int count, int64_t now);
 
+/* Lowers both to what the program of the rank takes longer than the median: if a network is
+ * the limit, the rank whose data arrive last is late without a fault of its own. */
+void lateness_excuse(struct sight *ranks, int count, int64_t now);
+
 #endif

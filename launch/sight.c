@@ -33,6 +33,7 @@ struct host_pages {
 void sight_free(struct sight *sight)
 {
     page_summary_free(&sight->page);
+    sockets_free(&sight->sockets);
     *sight = (struct sight){0};
 }
 
@@ -241,6 +242,22 @@ bool host_pages_glance(struct host_pages *pages)
     return joined;
 }
 
+/* Of ranks in this network namespace. Without memory or the kernel's answer nothing is known of them. */
+static void read_sockets(struct host_pages *pages)
+{
+    int *processes = pages->count ? calloc((size_t)pages->count, sizeof *processes) : NULL;
+    struct sockets *sockets = pages->count ? calloc((size_t)pages->count, sizeof *sockets) : NULL;
+    for (int i = 0; processes && i < pages->count; i++)
+        processes[i] = pages->list[i].sight.process;
+    bool known = processes && sockets && sockets_read(processes, pages->count, sockets, NULL) == HVD_OK;
+    for (int i = 0; known && i < pages->count; i++) {
+        sockets_free(&pages->list[i].sight.sockets);
+        pages->list[i].sight.sockets = sockets[i];
+    }
+    free(processes);
+    free(sockets);
+}
+
 void host_pages_read(struct host_pages *pages)
 {
     struct platform_load load = platform_load();
@@ -260,6 +277,7 @@ void host_pages_read(struct host_pages *pages)
         sight->times = times_of(sight, now);
         sight->load = load;
     }
+    read_sockets(pages);
 }
 
 struct sight *host_pages_take(struct host_pages *pages, int *count)
@@ -594,6 +612,7 @@ void sight_put(const struct sight *sight, int64_t now, struct wire_writer *body)
     wire_put_u64(body, sight->memory_bytes);
     wire_put_f64(body, sight->seconds);
     wire_put_u64(body, sight->ended_before);
+    sockets_put(&sight->sockets, body);
     wire_put_u64(body, sight->times.running);
     wire_put_u64(body, sight->times.runnable);
     wire_put_u64(body, sight->times.blocked);
@@ -610,6 +629,8 @@ bool sight_get(struct sight *sight, int64_t now, struct wire_reader *body)
     sight->memory_bytes = wire_get_u64(body);
     sight->seconds = get_number_up_to(1e9, body);
     sight->ended_before = wire_get_u64(body);
+    if (!sockets_get(&sight->sockets, body))
+        body->failed = true;
     sight->times.running = (uint64_t)get_nanoseconds(body);
     sight->times.runnable = (uint64_t)get_nanoseconds(body);
     sight->times.blocked = (uint64_t)get_nanoseconds(body);

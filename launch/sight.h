@@ -6,6 +6,8 @@
 #ifndef HVD_LAUNCH_SIGHT_H
 #define HVD_LAUNCH_SIGHT_H
 
+#include "sockets.h"
+
 #include "base/platform.h"
 #include "base/wire.h"
 #include "watch/page_read.h"
@@ -27,6 +29,7 @@ struct sight {
     uint64_t ended_before;          /* requests that had ended then */
     struct sight_times times;       /* zero if it has no process any longer */
     struct platform_load load;      /* of its host */
+    struct sockets sockets;         /* its connections */
     int64_t late_ns;                /* for which the job has waited for this rank alone: lateness.h */
     double late_share;              /* the same, of the last minutes */
 };

@@ -10,6 +10,10 @@
 #define STARVED_SHARE   0.5 /* of the rank's time */
 #define CAUSE_SHARE     0.2 /* less of the lateness than that explains nothing */
 #define STARVED_SOONEST CLOCK_SECOND
+#define BUSY_SHARE      0.8 /* of the time, or of the waits of all ranks */
+#define WAITING_SHARE   0.2 /* of the time: with less the job does not depend on its network */
+#define LINK_SOONEST    2   /* seconds */
+#define OTHERS_SHARE    0.7 /* of its time: links whose acknowledgements pass it are busy for longer as well */
 
 enum { STATES = sizeof(struct sight_times) / sizeof(uint64_t) };
 
@@ -140,7 +144,90 @@ static bool say_late(const struct survey *survey, char *text, size_t capacity)
     return true;
 }
 
+/* ---- links --------------------------------------------------------------------------------------------- */
+
+static double seconds_of(uint64_t nanoseconds)
+{
+    return (double)nanoseconds / CLOCK_SECOND;
+}
+
+/* Returns the share of the time in which all ranks were in Horovod, at most. */
+static double waiting_share(const struct survey *survey)
+{
+    double least = 1;
+    for (int i = 0; i < survey->count; i++) {
+        double share = survey->ranks[i].seen ? survey_share_in_horovod(survey, &survey->ranks[i]) : 1;
+        least = share < least ? share : least;
+    }
+    return least;
+}
+
+/* Returns true if no link out of another host was busy for nearly as long. */
+static bool stands_out(const struct survey *survey, const struct survey_link *link)
+{
+    bool others = false;
+    for (int i = 0; i < survey->link_count; i++) {
+        const struct survey_link *other = &survey->links[i];
+        if (other->from == link->from)
+            continue;
+        others = true;
+        if ((double)other->busy > OTHERS_SHARE * (double)link->busy)
+            return false;
+    }
+    return others;
+}
+
+const struct survey_link *slowness_limit(const struct survey *survey)
+{
+    const struct survey_link *worst = survey->links;
+    double age = survey_seconds(survey), waits = waiting_share(survey);
+    for (int i = 1; i < survey->link_count; i++)
+        worst = survey->links[i].busy > worst->busy ? &survey->links[i] : worst;
+    if (!survey->link_count || age < LINK_SOONEST || 2 * worst->receiver_limited > worst->busy)
+        return NULL;
+    double busy = seconds_of(worst->busy) / age;
+    bool limits = busy >= BUSY_SHARE || (waits >= WAITING_SHARE && busy >= BUSY_SHARE * waits);
+    return limits && stands_out(survey, worst) ? worst : NULL;
+}
+
+/* Adds how busy the links out of other hosts are. */
+static void append_others(const struct survey *survey, const struct survey_link *limit, char *text,
+                          size_t capacity)
+{
+    double age = survey_seconds(survey), least = 1, most = 0;
+    int count = 0;
+    for (int i = 0; i < survey->link_count; i++) {
+        double busy = seconds_of(survey->links[i].busy) / age;
+        if (survey->links[i].from == limit->from)
+            continue;
+        count++;
+        least = busy < least ? busy : least;
+        most = busy > most ? busy : most;
+    }
+    if (count == 1)
+        append_text(text, capacity, "; the other link is busy for %.0f %%", 100 * most);
+    else
+        append_text(text, capacity, "; the other links are busy for %.0f to %.0f %%", 100 * least,
+                    100 * most);
+}
+
+static bool say_limit(const struct survey *survey, char *text, size_t capacity)
+{
+    const struct survey_link *limit = slowness_limit(survey);
+    if (!limit)
+        return false;
+    double busy = seconds_of(limit->busy);
+    append_text(
+        text, capacity,
+        "the network from host %s to host %s is the limit: %.3g MB/s while it is busy, %.0f %% of the time",
+        survey->hosts[limit->from].name, survey->hosts[limit->to].name, (double)limit->bytes / busy / 1e6,
+        100 * busy / survey_seconds(survey));
+    append_others(survey, limit, text, capacity);
+    return true;
+}
+
 bool slowness_write(const struct survey *survey, char *text, size_t capacity)
 {
-    return say_starved(survey, text, capacity) || say_late(survey, text, capacity);
+    return say_starved(survey, text, capacity) || say_late(survey, text, capacity) ||
+           say_limit(survey, text, capacity);
 }

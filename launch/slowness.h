@@ -1,5 +1,5 @@
 /* slowness.h - what slows down a job that makes progress: a rank that is late at each step, a rank that waits
- * for a processor. Pure; any thread. */
+ * for a processor, a link between two hosts. Pure; any thread. */
 #ifndef HVD_LAUNCH_SLOWNESS_H
 #define HVD_LAUNCH_SLOWNESS_H
 
@@ -10,6 +10,10 @@ bool slowness_is_late(const struct sight *rank);
 
 /* Returns how much longer a step takes because of this rank, in seconds; 0: steps are not counted. */
 double slowness_per_step(const struct survey *survey, const struct sight *rank);
+
+/* Returns the link that all others wait for, or NULL: none is slower than the others, or the job does not
+ * depend on it. */
+const struct survey_link *slowness_limit(const struct survey *survey);
 
 /* Writes one sentence; returns false if nothing of that is the case. */
 bool slowness_write(const struct survey *survey, char *text, size_t capacity);

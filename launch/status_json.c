@@ -120,6 +120,29 @@ static void put_hosts(const struct survey *survey, FILE *file)
     fputc(']', file);
 }
 
+static void put_links(const struct survey *survey, FILE *file)
+{
+    double seconds = survey_seconds(survey);
+    fputs("\"links\": [", file);
+    for (int i = 0; i < survey->link_count; i++) {
+        const struct survey_link *link = &survey->links[i];
+        double busy = (double)link->busy / CLOCK_SECOND;
+        fputs(i ? ", {" : "{", file);
+        json_put_text(file, "from", survey->hosts[link->from].name);
+        fputs(", ", file);
+        json_put_text(file, "to", survey->hosts[link->to].name);
+        fprintf(
+            file,
+            ", \"bytes\": %" PRIu64 ", \"bytes_per_second\": %.0f, \"busy\": %.4f, \"busy_seconds\": %.3f, "
+            "\"bytes_per_busy_second\": %.0f, \"receiver_limited_seconds\": %.3f, \"retransmitted\": %" PRIu64
+            "}",
+            link->bytes, seconds > 0 ? (double)link->bytes / seconds : 0, seconds > 0 ? busy / seconds : 0,
+            busy, busy > 0 ? (double)link->bytes / busy : 0, (double)link->receiver_limited / CLOCK_SECOND,
+            link->retransmitted);
+    }
+    fputc(']', file);
+}
+
 static void put_counters(const struct page_summary *page, FILE *file)
 {
     const char *comma = "";
@@ -209,6 +232,8 @@ void status_json_write(const struct survey *survey, FILE *file)
     put_waitings(survey, file);
     fputs(", ", file);
     put_hosts(survey, file);
+    fputs(", ", file);
+    put_links(survey, file);
     fputs(", \"ranks\": [", file);
     for (int i = 0; i < survey->count; i++) {
         fputs(i ? ", " : "", file);

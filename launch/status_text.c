@@ -14,6 +14,7 @@
 #define HOSTS_SHOWN  24 /* characters */
 #define RANKS_SHOWN  64
 #define TITLES_SHOWN 3
+#define LINKS_SHOWN  4
 
 void status_text_duration(double seconds, char *text, size_t capacity)
 {
@@ -185,6 +186,37 @@ static void put_table(const struct survey *survey, FILE *file)
     free(of);
 }
 
+/* ---- the links ----------------------------------------------------------------------------------------- */
+
+static int compare_links(const void *one, const void *other)
+{
+    const struct survey_link *a = one, *b = other;
+    int order = (a->busy < b->busy) - (a->busy > b->busy);
+    return order ? order : a->from != b->from ? a->from - b->from : a->to - b->to;
+}
+
+/* Those that are busy for longest. */
+static void put_links(const struct survey *survey, FILE *file)
+{
+    double seconds = survey_seconds(survey);
+    struct survey_link *links = survey->link_count ? calloc((size_t)survey->link_count, sizeof *links) : NULL;
+    if (!links || seconds <= 0) {
+        free(links);
+        return;
+    }
+    memcpy(links, survey->links, (size_t)survey->link_count * sizeof *links);
+    qsort(links, (size_t)survey->link_count, sizeof *links, compare_links);
+    fputs("\nlinks  ", file);
+    for (int i = 0; i < survey->link_count && i < LINKS_SHOWN; i++) {
+        double busy = (double)links[i].busy / CLOCK_SECOND;
+        fprintf(file, "  %s->%s %.3g MB/s, busy for %.0f %%", survey->hosts[links[i].from].name,
+                survey->hosts[links[i].to].name, busy > 0 ? (double)links[i].bytes / busy / 1e6 : 0,
+                100 * busy / seconds);
+    }
+    fputs(survey->link_count > LINKS_SHOWN ? " ...\n" : "\n", file);
+    free(links);
+}
+
 void status_text_write(const struct survey *survey, FILE *file)
 {
     fprintf(file, "%s\n\n", survey->text);
@@ -192,4 +224,5 @@ void status_text_write(const struct survey *survey, FILE *file)
     put_waiting(survey, file);
     fputc('\n', file);
     put_table(survey, file);
+    put_links(survey, file);
 }

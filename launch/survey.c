@@ -51,3 +51,13 @@ double survey_share_in_horovod(const struct survey *survey, const struct sight *
         return 0;
     return waits < age ? waits / age : 1;
 }
+
+double survey_seconds(const struct survey *survey)
+{
+    int64_t first = survey->taken;
+    for (int i = 0; i < survey->count; i++) {
+        int64_t opened = survey->ranks[i].page.identity.opened;
+        first = opened && opened < first ? opened : first;
+    }
+    return (double)(survey->taken - first) / CLOCK_SECOND;
+}

@@ -18,6 +18,13 @@ struct survey_host {
     double silent; /* otherwise: seconds since it was last heard of */
 };
 
+/* All that the ranks of one host send to those of another one. Times are in ns. */
+struct survey_link {
+    int from, to; /* indexes of hosts */
+    uint64_t bytes, retransmitted;
+    uint64_t busy, receiver_limited; /* of the connection that was busy for longest: see sockets.h */
+};
+
 struct survey {
     char id[320];
     char name[64];       /* of what runs, "train" for `python train.py`; "": not known */
@@ -26,13 +33,15 @@ struct survey {
     int count;
     struct survey_host *hosts; /* [host_count] in the order of their first ranks */
     int host_count;
-    bool whole;              /* a launcher has asked all hosts; otherwise it is what one host shows */
-    int64_t taken;           /* clock_now's */
-    int64_t taken_at;        /* the same as ns since 1970 */
-    int64_t started;         /* when the job was started, or its first rank; 0: not known */
-    int64_t progress;        /* when an operation last ended on any rank; 0: none has */
-    struct page_steps steps; /* of the rank that has made most */
-    uint64_t samples;        /* of all ranks */
+    bool whole;                /* a launcher has asked all hosts; otherwise it is what one host shows */
+    int64_t taken;             /* clock_now's */
+    int64_t taken_at;          /* the same as ns since 1970 */
+    int64_t started;           /* when the job was started, or its first rank; 0: not known */
+    int64_t progress;          /* when an operation last ended on any rank; 0: none has */
+    struct page_steps steps;   /* of the rank that has made most */
+    uint64_t samples;          /* of all ranks */
+    struct survey_link *links; /* [link_count] by `from`, then by `to` */
+    int link_count;
     struct page_waitings waitings;
     enum verdict verdict;
     char text[SURVEY_TEXT]; /* the verdict in one sentence */
@@ -47,6 +56,9 @@ int survey_ranks(const struct survey *survey, const uint8_t *chosen, int which, 
 
 /* Returns the share of the time since hvd_init in which a thread of the rank waited in Horovod. */
 double survey_share_in_horovod(const struct survey *survey, const struct sight *rank);
+
+/* Returns the time since the first rank has called hvd_init, in seconds. */
+double survey_seconds(const struct survey *survey);
 
 /* Returns the name of the rank's host. */
 static inline const char *survey_host_of(const struct sight *rank)

@@ -1,6 +1,8 @@
 /* surveys.c - see surveys.h. */
 #include "surveys.h"
 #include "lateness.h"
+#include "links.h"
+#include "slowness.h"
 #include "verdict.h"
 
 #include "base/status.h"
@@ -116,7 +118,10 @@ static hvd_code make(struct survey *survey, struct sight *sights, int count,
     add_hosts(survey, origin);
     add_totals(survey);
     TRY(find_waitings(survey, status));
+    TRY(survey_links_find(survey, status));
     lateness_find(survey->ranks, survey->count, survey->taken);
+    if (slowness_limit(survey))
+        lateness_excuse(survey->ranks, survey->count, survey->taken);
     survey->verdict = verdict_write(survey, survey->text, sizeof survey->text);
     return HVD_OK;
 }
@@ -160,6 +165,7 @@ void surveys_free(struct surveys *surveys)
             sight_free(&survey->ranks[j]);
         free(survey->ranks);
         free(survey->hosts);
+        free(survey->links);
         page_waitings_free(&survey->waitings);
     }
     free(surveys->list);

@@ -102,3 +102,21 @@ TEST(who_is_always_in_horovod_is_not_late)
     check_late(1, 40, 0.04);
     check_late(2, 300, 0.3);
 }
+
+/* Rank 1's data arrive last; the program of rank 2 takes longer than those of others. */
+TEST(who_waits_for_the_network_is_excused)
+{
+    static const uint64_t waits[RANKS] = {900, 900, 600, 900, 900, 900};
+    count(0, 1, 90, 0.09);
+    count(0, 2, 350, 0.35);
+    for (int i = 0; i < RANKS; i++) {
+        ranks[i].page.identity.opened = NOW - 1000;
+        ranks[i].page.all.wait_ns = waits[i];
+    }
+    lateness_find(ranks, RANKS, NOW);
+    check_late(1, 90, 0.09);
+    lateness_excuse(ranks, RANKS, NOW);
+    check_late(1, 0, 0);
+    check_late(2, 300, 0.3);
+    lateness_excuse(ranks, 0, NOW);
+}

@@ -64,6 +64,9 @@ static struct sight make(int requests)
     page->reporters[page->reporter_count++] = (struct page_reporter){2, 70, 60, 5, true, 0.5};
     page->negotiations[PAGE_NEGOTIATIONS - 1] = 44;
     page->negotiation_total = 45;
+    sight.sockets.list = calloc(1, sizeof *sight.sockets.list);
+    assert_non_null(sight.sockets.list);
+    sight.sockets.list[sight.sockets.count++] = (struct socket_sight){.local.port = 5, .busy = 17};
     page->requests = calloc((size_t)requests + 1, sizeof *page->requests);
     assert_non_null(page->requests);
     for (int i = 0; i < requests; i++) {
@@ -124,6 +127,7 @@ TEST(test_a_sight_passes_through_a_message)
     /* The rest has no times. */
     free(got.page.requests);
     free(got.page.reporters);
+    sockets_free(&got.sockets);
     got.page.reporters = sent.page.reporters;
     got.page.requests = sent.page.requests;
     got.page.last = sent.page.last;
@@ -137,6 +141,8 @@ TEST(test_a_sight_passes_through_a_message)
     assert_int_equal(got.memory_bytes, sent.memory_bytes);
     assert_true(got.seen && got.seconds == 0.25 && got.ended_before == 9);
     assert_memory_equal(&got.times, &sent.times, sizeof got.times);
+    assert_int_equal(got.sockets.count, 1);
+    assert_memory_equal(got.sockets.list, sent.sockets.list, sizeof *got.sockets.list);
     assert_true(got.load.runnable == 8 && got.load.cores == 4);
     wire_reset(&message);
     sight_free(&sent);

@@ -125,3 +125,58 @@ TEST(a_rank_without_a_processor)
     be_late(2, 0);
     check_sentence("");
 }
+
+/* ---- links --------------------------------------------------------------------------------------------- */
+
+static struct survey_link links[4];
+
+/* Three hosts in a ring, and a connection of the tree; the ranks wait in Horovod for this share of the time.
+ */
+static void connect_ring(double out_of_c, double others, double waits)
+{
+    static struct survey_host hosts[] = {{.name = "a"}, {.name = "b"}, {.name = "c"}};
+    const struct survey_link ring[] = {{0, 1, 80000000, 0, seconds(others * 100), 0},
+                                       {1, 2, 80000000, 0, seconds(others * 50), 0},
+                                       {2, 0, 80000000, 0, seconds(out_of_c * 100), 0},
+                                       {2, 1, 100, 0, seconds(out_of_c * 90), 0}};
+    for (int i = 0; i < 4; i++)
+        links[i] = ring[i];
+    for (int i = 0; i < RANKS; i++)
+        ranks[i].page.all.wait_ns = seconds(waits * 100);
+    survey.hosts = hosts;
+    survey.host_count = 3;
+    survey.links = links;
+    survey.link_count = 4;
+}
+
+TEST(a_slow_link)
+{
+    connect_ring(0.98, 0.19, 0.99);
+    check_sentence(
+        "the network from host c to host a is the limit: 0.816 MB/s while it is busy, 98 % of the time; "
+        "the other links are busy for 10 to 19 %");
+    assert_ptr_equal(slowness_limit(&survey), &links[2]);
+    connect_ring(0.5, 0.19, 0.6); /* the ranks compute as well, but always wait for this link */
+    assert_ptr_equal(slowness_limit(&survey), &links[2]);
+    be_late(1, 0.3);
+    ranks[1].times.running += seconds(30);
+    check_sentence("rank 1 (host a) costs 30 ms of each 100 ms step; it computes for 100 % of that");
+}
+
+TEST(links_that_are_not_the_limit)
+{
+    connect_ring(0.98, 0.75, 0.99); /* all of them are busy */
+    assert_null(slowness_limit(&survey));
+    connect_ring(0.5, 0.1, 0.9); /* the ranks wait longer than for it */
+    assert_null(slowness_limit(&survey));
+    connect_ring(0.1, 0.02, 0.1); /* the ranks hardly wait */
+    assert_null(slowness_limit(&survey));
+    connect_ring(0.98, 0.19, 0.99);
+    links[2].receiver_limited = links[2].busy; /* it is the receiver that is slow */
+    assert_null(slowness_limit(&survey));
+    connect_ring(0.98, 0.19, 0.99);
+    survey.links = &links[2]; /* there is nothing to compare it with */
+    survey.link_count = 2;
+    assert_null(slowness_limit(&survey));
+    check_sentence("");
+}
