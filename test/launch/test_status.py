@@ -48,6 +48,19 @@ if hvd.rank() == 1:
 hvd.allreduce(value, name="loss")
 """
 
+STEPS = """
+import time
+import numpy as np
+import horovod as hvd
+hvd.init()
+for step in range(500, 520):
+    hvd.allreduce(np.ones(3, np.float32), name="gradient")
+    hvd.step(samples=4, step=step)
+if hvd.rank() == 1:
+    time.sleep(3600)
+hvd.allreduce(np.ones(3, np.float32), name="gradient")
+"""
+
 
 def status(launcher: Launcher, *words: str) -> subprocess.CompletedProcess[str]:
     return launcher.run("--status", *words, env=launcher.environment(), seconds=30)
@@ -183,6 +196,15 @@ def test_json(launcher: Launcher) -> None:
     assert found["hosts"] == [
         {"name": socket.gethostname(), "ranks": 3, "answers": True, "silent_seconds": 0.0}
     ]
+
+
+def test_steps_that_the_program_reports(launcher: Launcher) -> None:
+    launcher.start("-np", "2", *launcher.python(STEPS))
+    status_until(launcher, r"  step 519, none for \S+ \w+ \(median step \S+ m?s\)\n", 3)
+    found = json.loads(status(launcher, job_of(launcher), "--json").stdout)["job"]
+    assert (found["steps"], found["step"], found["samples"]) == (20, 519, 2 * 20 * 4)
+    assert found["last_step_seconds"] > found["step_seconds"] > 0
+    assert found["steps_per_second"] == pytest.approx(1 / found["step_seconds"], rel=1e-3)
 
 
 def test_watch(launcher: Launcher) -> None:

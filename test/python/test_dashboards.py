@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,21 @@ def test_callbacks_of_keras_write_the_figures(tmp_path: Path) -> None:
     steps = [float(row["horovod/steps"]) for row in rows]
     assert steps[2] - steps[1] == steps[1] - steps[0] == 3
     assert float(rows[-1]["horovod/bytes_per_second"]) > 0
+
+
+def test_the_callback_of_lightning_writes_to_all_loggers() -> None:
+    """Without Lightning, which is large: with what the callback uses of its trainer."""
+    written: list[tuple[dict[str, float], int]] = []
+    loggers = [SimpleNamespace(log_metrics=lambda figures, step: written.append((figures, step)))] * 2
+    figures = callback(
+        "lightning.Callback", {"lightning": SimpleNamespace(Callback=object), "hvd": horovod}
+    )()
+    before = horovod.metrics(flat=True)["horovod/samples"]
+    for step in range(1, 101):
+        trainer = SimpleNamespace(global_step=step, is_global_zero=True, loggers=loggers)
+        figures.on_train_batch_end(trainer, None, None, [np.ones((8, 3))], step)
+    assert [step for _, step in written] == [50, 50, 100, 100]
+    assert written[-1][0]["horovod/samples"] - before == 800
 
 
 def test_tensorboard_shows_the_figures(tmp_path: Path) -> None:
