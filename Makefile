@@ -22,7 +22,7 @@ KINDS := unit group simulate model launch python house lint sanitize fuzz
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps venv build install demo test test-frameworks simulate soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
+.PHONY: help deps venv build install demo test test-browser test-frameworks simulate soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,10 @@ test-lint: build venv
 test-sanitize test-fuzz: deps
 $(KINDS:%=test-%): test-%:
 	@$(PYTHON) test/run.py $*
+
+test-browser: install ## the live page and the report in Chromium (as root it installs that: hundreds of MB)
+	@tools/deps.sh browser
+	@python -m pytest test/browser -q -p no:cacheprovider
 
 test-frameworks: install ## the same wheel file with every framework in every version (ONLY="jax-0.6 mxnet-1.9": these)
 	@python test/frameworks.py $(ONLY)

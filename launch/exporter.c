@@ -4,8 +4,10 @@
  * Scrapes that arrive at the same time have one survey in common, and its text is good for a second: so
  * nobody makes the launcher work more than once a second, however often he asks. */
 #include "exporter.h"
+#include "document.h"
 #include "http.h"
 #include "json.h"
+#include "live.h"
 #include "metrics.h"
 #include "monitor.h"
 #include "replace_file.h"
@@ -33,6 +35,7 @@
 
 struct exporter {
     struct table *table;
+    struct live live;
     struct http *http;
     uv_timer_t timer; /* for the file */
     char token[TOKEN_BYTES];
@@ -48,15 +51,6 @@ struct exporter {
 };
 
 /* ---- surveys ------------------------------------------------------------------------------------------- */
-
-/* A job whose ranks have formed several jobs shows the one that has most of them. */
-static const struct survey *largest(const struct surveys *surveys)
-{
-    const struct survey *found = surveys->count ? surveys->list : NULL;
-    for (int i = 1; i < surveys->count; i++)
-        found = surveys->list[i].count > found->count ? &surveys->list[i] : found;
-    return found;
-}
 
 static void render(struct exporter *exporter, const struct survey *survey)
 {
@@ -94,7 +88,7 @@ static void reply(const struct exporter *exporter, struct http_call *call)
 static void on_surveys(const struct surveys *surveys, void *argument)
 {
     struct exporter *exporter = argument;
-    const struct survey *survey = largest(surveys);
+    const struct survey *survey = surveys_largest(surveys);
     exporter->asked = false;
     free(exporter->text);
     exporter->text = NULL;
@@ -125,6 +119,22 @@ static void answer_metrics(struct http_call *call, void *owner)
         reply(exporter, call);
     else
         exporter->scrapes[exporter->scrape_count++] = call;
+}
+
+static void answer_page(struct http_call *call, void *owner)
+{
+    (void)owner;
+    live_answer_page(call);
+}
+
+static void answer_status(struct http_call *call, void *owner)
+{
+    live_answer_status(&((struct exporter *)owner)->live, call);
+}
+
+static void answer_course(struct http_call *call, void *owner)
+{
+    live_answer_course(&((struct exporter *)owner)->live, call);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -240,8 +250,13 @@ static hvd_code check_options(const struct options *options, hvd_status *status)
 
 static hvd_code serve(struct exporter *exporter, hvd_status *status)
 {
+    char name[256] = "";
     static const struct http_page pages[] = {
-        {"/metrics", HTTP_PAGE_METRICS, METRICS_TYPE, "", answer_metrics}, {0}};
+        {"/metrics", HTTP_PAGE_METRICS, METRICS_TYPE, "", answer_metrics},
+        {"/", HTTP_PAGE_PRIVATE, "text/html; charset=utf-8", document_policy, answer_page},
+        {"/status.json", HTTP_PAGE_PRIVATE, "application/json", "", answer_status},
+        {"/course.json", HTTP_PAGE_PRIVATE, "application/json", "", answer_course},
+        {0}};
     struct table *table = exporter->table;
     const struct options *options = table->options;
     if (options->metrics_token_file)
@@ -260,7 +275,10 @@ static hvd_code serve(struct exporter *exporter, hvd_status *status)
         status));
     if (options->metrics_discovery)
         TRY(announce(exporter, options->metrics_discovery, status));
+    live_init(&exporter->live, table->chronicle);
     say_where(exporter);
+    live_say(&exporter->live, shown_host(exporter, name), http_port(exporter->http),
+             http_is_local(exporter->http), exporter->token);
     return HVD_OK;
 }
 

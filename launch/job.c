@@ -6,6 +6,7 @@
 #include "monitor.h"
 #include "policy.h"
 #include "processes.h"
+#include "report.h"
 #include "say.h"
 #include "starter.h"
 #include "status_server.h"
@@ -30,6 +31,7 @@ struct job {
     struct table table; /* the first member: a pointer to one is a pointer to the other */
     struct monitor monitor;
     struct status_server server;
+    struct chronicle chronicle; /* with --report or a live page */
     struct decision (*policy)(const struct table *table, const struct event *event);
     bool begun;             /* the processes have been started */
     int exit_code;          /* horovodrun's */
@@ -326,22 +328,33 @@ static void run_loop(struct job *job)
     if (job->failed) {
         say_first_failure(job->failed, job->cause, verdict);
     }
-    faults_write_outcome(table, &(struct outcome){.exit_code = job->exit_code,
-                                                  .first = job->cause ? NULL : job->failed,
-                                                  .cause = job->cause,
-                                                  .verdict = verdict});
+    const struct outcome outcome = {.exit_code = job->exit_code,
+                                    .first = job->cause ? NULL : job->failed,
+                                    .cause = job->cause,
+                                    .verdict = verdict};
+    faults_write_outcome(table, &outcome);
+    if (table->options->report && !job->abandoned)
+        chronicle_finish(&job->chronicle);
+    if (table->options->report)
+        report_write(&job->chronicle, &outcome);
     while (!job->abandoned && !(sink_idle(table->out) && sink_idle(table->err)))
         uv_run(&table->loop, UV_RUN_ONCE);
 }
 
-static hvd_code start(struct table *table, hvd_status *status)
+static hvd_code start(struct job *job, hvd_status *status)
 {
-    const char *folder = table->options->task;
+    struct table *table = &job->table;
+    const struct options *options = table->options;
+    const char *folder = options->task;
     char path[PATH_MAX];
     TRY(traces_prepare(table->settings, status));
+    if (options->report)
+        TRY(report_check(options->report, status));
     TRY(crypto_random_hex(table->id, JOB_ID_DIGITS, status));
     TRY(crypto_random_hex(table->secret, JOB_SECRET_DIGITS, status));
     TRY(table_open(table, status));
+    if (options->report || options->metrics_port || options->metrics_discovery)
+        TRY(chronicle_open(&job->chronicle, table, status));
     TRY(exporter_open(table, status)); /* wrong options are reported before anything starts */
     if (folder) {
         snprintf(path, sizeof path, "%s/function", folder);
@@ -372,7 +385,7 @@ int job_run(const struct options *options, const struct settings *settings, stru
         return 1;
     }
     monitor_init(&job.monitor, &job.table);
-    if (start(&job.table, &status) == HVD_OK) {
+    if (start(&job, &status) == HVD_OK) {
         status_server_open(&job.server, &job.monitor);
         run_loop(&job);
         status_server_close(&job.server);
@@ -380,6 +393,7 @@ int job_run(const struct options *options, const struct settings *settings, stru
         fprintf(stderr, "horovodrun: %s\n", status.text);
         job.exit_code = 1;
     }
+    chronicle_close(&job.chronicle);
     exporter_close(&job.table);
     table_close(&job.table);
     monitor_free(&job.monitor);

@@ -3,9 +3,9 @@
 #include "json.h"
 #include "utf8.h"
 
-void json_put_text(FILE *file, const char *name, const char *text)
+void json_put_string(FILE *file, const char *text)
 {
-    fprintf(file, "\"%s\": \"", name);
+    fputc('"', file);
     for (const char *at = text; *at;) {
         size_t length = utf8_length(at);
         if (!length)
@@ -17,4 +17,10 @@ void json_put_text(FILE *file, const char *name, const char *text)
         at += length ? length : 1;
     }
     fputc('"', file);
+}
+
+void json_put_text(FILE *file, const char *name, const char *text)
+{
+    fprintf(file, "\"%s\": ", name);
+    json_put_string(file, text);
 }

@@ -4,8 +4,11 @@
 
 #include <stdio.h>
 
-/* Writes `"name": "text"`. The text may be any bytes, as names of files and texts of exceptions are: what is
+/* Writes `"text"`. The text may be any bytes, as names of files and texts of exceptions are: what is
  * no UTF-8 becomes U+FFFD, so that every reader accepts the whole. */
+void json_put_string(FILE *file, const char *text);
+
+/* Writes `"name": "text"`. */
 void json_put_text(FILE *file, const char *name, const char *text);
 
 #endif

@@ -52,10 +52,12 @@ const struct option option_table[] = {
      "Also keep what the ranks print, in FOLDER/rank.<rank>/stdout and stderr"},
     {GROUP_OUTPUT, "prefix-timestamp", "prefix-output-with-timestamp", "", OPTION_SWITCH, FIELD(timestamp),
      "Put the time in front of every line of output"},
+    {GROUP_OUTPUT, "", "report", "FILE", OPTION_TEXT, FIELD(report),
+     "Write an HTML file at the end: how the job went, who was late, why it failed and what it cost"},
     {GROUP_OUTPUT, "", "verbose", "", OPTION_SWITCH, FIELD(verbose),
      "Print what runs where, with which settings, and when it ended"},
     {GROUP_METRICS, "", "metrics-port", "PORT", OPTION_LISTEN, FIELD(metrics_port),
-     "Serve metrics for Prometheus at this port of 127.0.0.1; 0: at any that is free"},
+     "Serve a live page, and metrics for Prometheus, at this port of 127.0.0.1; 0: at any that is free"},
     {GROUP_METRICS, "", "metrics-address", "ADDRESS", OPTION_TEXT, FIELD(metrics_address),
      "Serve them at this address of the host instead, e.g. 0.0.0.0; scrapers from other hosts need the "
      "token"},

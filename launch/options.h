@@ -71,6 +71,7 @@ struct options {
     const char *metrics_discovery;  /* folder, or NULL */
     const char *metrics_file;       /* path, or NULL */
     int64_t metrics_ranks;          /* above which metrics are by host; 0: METRICS_RANKS */
+    const char *report;             /* path of the HTML file about the job, or NULL */
     bool verbose, help, version, check_build, agent;
     bool status;          /* of running jobs */
     const char *job;      /* --status: the start of a job's id, or NULL */

@@ -18,6 +18,7 @@
 #define TABLE_SIGNALS 6
 
 struct agents;
+struct chronicle;
 struct exporter;
 struct monitor;
 struct starter_ops;
@@ -94,6 +95,7 @@ struct table {
     struct agents *agents;     /* of the starter `agents` */
     struct monitor *monitor;   /* of the launcher; an agent has none */
     struct exporter *exporter; /* of the launcher, if an option asks for metrics; or NULL */
+    struct chronicle *chronicle; /* of the launcher, if an option asks for a report or a live page; or NULL */
     struct guard *guard;
     uv_loop_t loop;
     uv_timer_t clock; /* ticks only while a process has a deadline */

@@ -87,8 +87,7 @@ static bool has_raised(const struct process *process)
     return process->fault && !process->fault->status.code && *process->fault->exception;
 }
 
-/* "raised KeyError: 'x' (train.py, line 12, in step) and ended with exit code 1" */
-static void describe(const struct process *process, char *text, size_t capacity)
+void say_describe(const struct process *process, char *text, size_t capacity)
 {
     const hvd_fault *fault = process->fault;
     char end[64];
@@ -110,7 +109,7 @@ void say_failure(struct process *process)
     char text[1200];
     struct table *table = process->table;
     if (table->size == 1) {
-        describe(process, text, sizeof text);
+        say_describe(process, text, sizeof text);
         say(table, "rank %d (pid %d) %s", process->place.rank, process->pid, text);
     } else { /* the end of the job has the rest */
         say(table, "rank %d (pid %d) %s; the others get %g s to end by themselves", process->place.rank,
@@ -173,7 +172,7 @@ void say_first_failure(const struct process *process, const hvd_fault *cause, ch
         snprintf(verdict, VERDICT_LIMIT, "the job failed after %.3f s: %s", seconds(process),
                  cause->status.text);
     } else {
-        describe(process, text, sizeof text);
+        say_describe(process, text, sizeof text);
         snprintf(verdict, VERDICT_LIMIT, "the first to fail was rank %d (pid %d) on %s: it %s after %.3f s",
                  process->place.rank, process->pid, process_host(process)->name, text, seconds(process));
     }

@@ -10,6 +10,9 @@ void say(struct table *table, const char *format, ...) __attribute__((format(pri
 /* "ended with exit code 3", "was killed by SIGKILL" (if it is not 0). */
 const char *say_outcome(int exit_code, int signal, char *text, size_t capacity);
 
+/* "raised KeyError: 'x' (train.py, line 12, in step) and ended with exit code 1" */
+void say_describe(const struct process *process, char *text, size_t capacity);
+
 void say_job(struct table *table);                                         /* verbose: what runs where */
 void say_process_start(struct process *process, char *const *environment); /* verbose */
 void say_process_end(struct process *process);                             /* verbose */

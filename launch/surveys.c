@@ -157,6 +157,14 @@ hvd_code surveys_make(struct sight *sights, int count, const struct survey_origi
     return code;
 }
 
+const struct survey *surveys_largest(const struct surveys *surveys)
+{
+    const struct survey *found = surveys->count ? surveys->list : NULL;
+    for (int i = 1; i < surveys->count; i++)
+        found = surveys->list[i].count > found->count ? &surveys->list[i] : found;
+    return found;
+}
+
 void surveys_free(struct surveys *surveys)
 {
     for (int i = 0; i < surveys->count; i++) {

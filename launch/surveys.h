@@ -23,6 +23,8 @@ struct surveys {
  * counts, of several processes of a rank the one that was started last. */
 hvd_code surveys_make(struct sight *sights, int count, const struct survey_origin *origin,
                       struct surveys *surveys, hvd_status *status);
+/* A job whose ranks have formed several jobs shows the one that has most of them. NULL: there is none. */
+const struct survey *surveys_largest(const struct surveys *surveys);
 void surveys_free(struct surveys *surveys); /* zeroed memory is fine */
 
 #endif

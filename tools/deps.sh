@@ -1,7 +1,7 @@
 #!/bin/sh
 # deps.sh - installs the Debian packages that building and testing need. Quick when all are there; without root it
-# only says which command to run. `deps.sh peers` is for the libraries that benchmarks compare with, which nothing
-# else needs.
+# only says which command to run. `deps.sh peers` is for the libraries that benchmarks compare with, and `deps.sh
+# browser` for Chromium, which nothing else needs.
 set -eu
 packages="gcc g++ libc6-dev cmake ninja-build patch python3 python3-venv python3-dev
           libuv1-dev libcmocka-dev libsodium-dev libxxhash-dev libyaml-dev node-llhttp clang-format clang-tidy
@@ -12,6 +12,7 @@ test -d /run/systemd/system || packages="$packages openssh-server slurmd slurmct
 mpi="openmpi-bin libopenmpi-dev mpich libmpich-dev"
 packages="$packages $mpi" # tests of the back end mpi, whose own build needs no headers
 test "${1:-}" != peers || packages="$mpi iperf3 qperf"
+test "${1:-}" != browser || packages=chromium
 
 if ! command -v dpkg-query >/dev/null; then
     echo "deps: this is no Debian system; make sure that the equals of these are installed:" $packages

@@ -168,6 +168,8 @@ def test_the_token_of_a_file(launcher: Launcher) -> None:
     )
     port = job.port()
     assert "a-token" not in job.text()
+    assert wait_until(lambda: f"/?token= and the token in {path}\n" in job.text())
+    assert get(port, "/?token=a-token-of-the-user")[0] == 200
     assert get(port, Authorization="Bearer a-token-of-the-user")[0] == 200
     assert get(port, Authorization="Bearer another-token-of-the-user")[0] == 401
     job.end()

@@ -1,0 +1,37 @@
+/* chronicle.h - looks at the job at intervals while it runs, and keeps what the live page and the report
+ * show: its course and the last look. In the launcher; one thread, the loop's. */
+#ifndef HVD_LAUNCH_CHRONICLE_H
+#define HVD_LAUNCH_CHRONICLE_H
+
+#include "course.h"
+#include "energy.h"
+#include "monitor.h"
+
+struct chronicle {
+    struct table *table;
+    uv_timer_t timer;
+    struct energy energy;
+    struct course *course;
+    struct course_rank *ranks; /* [the job's] for a look */
+    char *status;              /* the last look as JSON (status_json.h); NULL: there was none */
+    char *before_end;  /* the last one before the job was to end; NULL: it is not to end, or there was none */
+    int64_t started;   /* clock_now's, as the next one */
+    int64_t looked_at; /* 0: not yet */
+    bool asked;        /* a look is under way */
+    /* Called after each look; NULL: nobody needs it. */
+    void (*looked)(struct chronicle *chronicle, void *owner);
+    void *owner;
+};
+
+/* Starts to look; table->chronicle is it from then on. */
+hvd_code chronicle_open(struct chronicle *chronicle, struct table *table, hvd_status *status);
+
+/* Looks now, unless a look is under way. Returns false if it can't. */
+bool chronicle_look(struct chronicle *chronicle);
+
+/* The ranks have ended: looks at their pages once more, and no longer. Runs the loop. */
+void chronicle_finish(struct chronicle *chronicle);
+
+void chronicle_close(struct chronicle *chronicle); /* zeroed memory is fine; the loop must still run */
+
+#endif

@@ -1,0 +1,333 @@
+/* course.c - see course.h. A point of the curve holds sums since the start, so that the mean between any
+ * two points is exact, also after points between them were removed. */
+#include "course.h"
+#include "json.h"
+
+#include "base/status.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct point {
+    double at;
+    double steps;
+    double present, horovod; /* seconds of all ranks: in the job, and of these asleep in Horovod */
+    double late;             /* the share of the rank that was late most, since the point before */
+    int late_rank;
+};
+
+struct verdict {
+    double at, until;
+    int exit;
+    char *text;
+};
+
+/* A process that has a rank in a new epoch counts from 0 again. */
+struct total {
+    char host[64];
+    uint64_t horovod_ns, late_ns, bytes; /* at the look before */
+    double engine;
+    double late, share; /* seconds in all, and the share since the look before */
+    bool seen;
+};
+
+struct course {
+    struct point points[COURSE_POINTS]; /* the first one is the start */
+    int point_count;
+    double interval; /* the least between two points */
+    struct verdict verdicts[COURSE_VERDICTS];
+    int verdict_count;
+    struct total *ranks; /* [rank_count] */
+    int rank_count;
+    double at, joules;
+    uint64_t last_steps;
+    double steps;
+    double present, starting, horovod, late, engine; /* seconds of all ranks */
+    double bytes;
+};
+
+struct course *course_create(int ranks)
+{
+    struct course *course = calloc(1, sizeof *course);
+    if (!course)
+        return NULL;
+    course->rank_count = ranks;
+    course->joules = -1;
+    course->interval = 1;
+    course->point_count = 1;
+    course->ranks = calloc((size_t)ranks, sizeof *course->ranks);
+    if (course->ranks)
+        return course;
+    free(course);
+    return NULL;
+}
+
+void course_free(struct course *course)
+{
+    for (int i = 0; course && i < course->verdict_count; i++)
+        free(course->verdicts[i].text);
+    if (course)
+        free(course->ranks);
+    free(course);
+}
+
+/* ---- looks --------------------------------------------------------------------------------------------- */
+
+static double grown(uint64_t before, uint64_t now)
+{
+    return (double)(now >= before ? now - before : now);
+}
+
+/* Adds what a rank has done in the `seconds` since the look before. */
+static void add_rank(struct course *course, const struct course_rank *rank, double seconds)
+{
+    struct total *total = &course->ranks[rank->rank];
+    total->share = 0;
+    course->present += seconds;
+    if (!rank->known)
+        return;
+    double horovod = grown(total->horovod_ns, rank->horovod_ns) / 1e9;
+    double late = grown(total->late_ns, rank->late_ns) / 1e9;
+    double bytes = grown(total->bytes, rank->bytes);
+    double engine = rank->engine >= total->engine ? rank->engine - total->engine : rank->engine;
+    *total = (struct total){.horovod_ns = rank->horovod_ns,
+                            .late_ns = rank->late_ns,
+                            .bytes = rank->bytes,
+                            .engine = rank->engine,
+                            .late = total->late + late,
+                            .seen = true};
+    snprintf(total->host, sizeof total->host, "%s", rank->host);
+    total->share = seconds > 0 ? fmin(late / seconds, 1) : 0;
+    course->starting += rank->joined ? 0 : seconds;
+    course->horovod += fmin(horovod, seconds);
+    course->late += late;
+    course->bytes += bytes;
+    course->engine += engine;
+}
+
+/* Makes room by twice the interval, as often as it takes. */
+static void thin_points(struct course *course)
+{
+    while (course->point_count > COURSE_POINTS / 2) {
+        int kept = 1;
+        course->interval *= 2;
+        for (int i = 1; i < course->point_count; i++) {
+            struct point *last = &course->points[kept - 1], *point = &course->points[i];
+            if (point->at - last->at >= 0.9 * course->interval)
+                course->points[kept++] = *point;
+            else if (kept > 1 && point->late > last->late) {
+                last->late = point->late;
+                last->late_rank = point->late_rank;
+            }
+        }
+        course->point_count = kept;
+    }
+}
+
+static void add_point(struct course *course)
+{
+    const struct point *last = &course->points[course->point_count - 1];
+    struct point point = {course->at, course->steps, course->present, course->horovod, 0, 0};
+    if (course->at - last->at < 0.9 * course->interval)
+        return;
+    for (int i = 0; i < course->rank_count; i++) {
+        if (course->ranks[i].share > point.late) {
+            point.late = course->ranks[i].share;
+            point.late_rank = i;
+        }
+    }
+    if (course->point_count == COURSE_POINTS)
+        thin_points(course);
+    course->points[course->point_count++] = point;
+}
+
+/* Returns true if two texts are about the same: they are equal up to their first number, which is that of a
+ * rank. What follows, such as a number of seconds, changes with every look. */
+static bool same_subject(const char *one, const char *other)
+{
+    while (*one && *one == *other && !isdigit((unsigned char)*one)) {
+        one++;
+        other++;
+    }
+    return strtol(one, NULL, 10) == strtol(other, NULL, 10);
+}
+
+static void forget_shortest(struct course *course)
+{
+    int shortest = 0;
+    for (int i = 1; i < course->verdict_count - 1; i++) {
+        const struct verdict *best = &course->verdicts[shortest], *each = &course->verdicts[i];
+        if (each->until - each->at < best->until - best->at)
+            shortest = i;
+    }
+    free(course->verdicts[shortest].text);
+    course->verdict_count--;
+    memmove(&course->verdicts[shortest], &course->verdicts[shortest + 1],
+            (size_t)(course->verdict_count - shortest) * sizeof *course->verdicts);
+}
+
+static void add_verdict(struct course *course, const struct course_look *look)
+{
+    struct verdict *last = course->verdict_count ? &course->verdicts[course->verdict_count - 1] : NULL;
+    char *text = look->text ? strdup(look->text) : NULL;
+    if (last)
+        last->until = look->at;
+    if (!text)
+        return;
+    if (last && last->exit == look->exit && (!look->exit || same_subject(last->text, look->text))) {
+        free(last->text);
+        last->text = text;
+        return;
+    }
+    if (course->verdict_count == COURSE_VERDICTS)
+        forget_shortest(course);
+    course->verdicts[course->verdict_count++] =
+        (struct verdict){last ? look->at : 0, look->at, look->exit, text};
+}
+
+void course_add(struct course *course, const struct course_look *look)
+{
+    double seconds = look->at - course->at;
+    course->at = look->at;
+    course->steps += grown(course->last_steps, look->steps);
+    course->last_steps = look->steps;
+    course->joules = look->joules;
+    for (int i = 0; i < look->count; i++) {
+        if (look->ranks[i].rank >= 0 && look->ranks[i].rank < course->rank_count)
+            add_rank(course, &look->ranks[i], seconds);
+    }
+    add_point(course);
+    add_verdict(course, look);
+}
+
+/* ---- texts --------------------------------------------------------------------------------------------- */
+
+/* Shares of the time of all ranks; together 1. */
+struct cost {
+    double starting, late, moving, computing;
+    int late_rank; /* that nearly all of `late` is for; -1: there are several */
+};
+
+static struct cost find_cost(const struct course *course)
+{
+    double all = course->present > 0 ? course->present : 1;
+    int worst = 0, others = course->rank_count - 1;
+    for (int i = 1; i < course->rank_count; i++) {
+        if (course->ranks[i].late > course->ranks[worst].late)
+            worst = i;
+    }
+    double late = fmin(course->late * others, course->horovod);
+    return (struct cost){.starting = course->starting / all,
+                         .late = late / all,
+                         .moving = (course->horovod - late) / all,
+                         .computing = fmax(1 - (course->starting + course->horovod) / all, 0),
+                         .late_rank = course->ranks[worst].late >= 0.8 * course->late ? worst : -1};
+}
+
+static void append_time(char *text, size_t capacity, double seconds, const char *what)
+{
+    if (seconds >= 3600)
+        append_text(text, capacity, "%.2g %s-hours", seconds / 3600, what);
+    else if (seconds >= 60)
+        append_text(text, capacity, "%.2g %s-minutes", seconds / 60, what);
+    else
+        append_text(text, capacity, "%.2g %s-seconds", seconds, what);
+}
+
+static void append_bytes(char *text, size_t capacity, double bytes)
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    int unit = 0;
+    for (; bytes >= 999.5 && unit < 5; unit++)
+        bytes /= 1000;
+    append_text(text, capacity, bytes >= 99.5 ? "%.0f %s" : "%.2g %s", bytes, units[unit]);
+}
+
+void course_cost(const struct course *course, char *text, size_t capacity)
+{
+    struct cost cost = find_cost(course);
+    text[0] = '\0';
+    append_time(text, capacity, course->present, "rank");
+    append_text(text, capacity, ": %.0f %% computing", 100 * cost.computing);
+    if (cost.late >= 0.005 && cost.late_rank >= 0)
+        append_text(text, capacity, ", %.0f %% waiting for rank %d", 100 * cost.late, cost.late_rank);
+    else if (cost.late >= 0.005)
+        append_text(text, capacity, ", %.0f %% waiting for late ranks", 100 * cost.late);
+    append_text(text, capacity, ", %.0f %% moving ", 100 * cost.moving);
+    append_bytes(text, capacity, course->bytes);
+    append_text(text, capacity, ", %.0f %% starting", 100 * cost.starting);
+    if (course->engine > 0) {
+        append_text(text, capacity, "; engine ");
+        append_time(text, capacity, course->engine, "core");
+    }
+    if (course->joules >= 0)
+        append_text(text, capacity, course->joules >= 1000 ? "; %.0f kJ" : "; %.1f kJ",
+                    course->joules / 1000);
+}
+
+/* ---- JSON ---------------------------------------------------------------------------------------------- */
+
+static void write_points(const struct course *course, FILE *file)
+{
+    fputs("\"points\": [", file);
+    for (int i = 1; i < course->point_count; i++) {
+        const struct point *last = &course->points[i - 1], *point = &course->points[i];
+        double present = point->present - last->present;
+        fprintf(file, "%s[%.1f, %.4g, %.3f, %.3f, %d]", i > 1 ? ", " : "", point->at,
+                (point->steps - last->steps) / (point->at - last->at),
+                present > 0 ? (point->horovod - last->horovod) / present : 0, point->late, point->late_rank);
+    }
+    fputs("]", file);
+}
+
+static void write_verdicts(const struct course *course, FILE *file)
+{
+    fputs("\"verdicts\": [", file);
+    for (int i = 0; i < course->verdict_count; i++) {
+        const struct verdict *each = &course->verdicts[i];
+        fprintf(file, "%s{\"at\": %.1f, \"until\": %.1f, \"exit\": %d, ", i ? ", " : "", each->at,
+                each->until, each->exit);
+        json_put_text(file, "text", each->text);
+        fputs("}", file);
+    }
+    fputs("]", file);
+}
+
+static void write_late(const struct course *course, FILE *file)
+{
+    const char *comma = "";
+    fputs("\"late\": [", file);
+    for (int i = 0; i < course->rank_count; i++) {
+        const struct total *each = &course->ranks[i];
+        if (!each->seen)
+            continue;
+        fprintf(file, "%s{\"rank\": %d, ", comma, i);
+        json_put_text(file, "host", each->host);
+        fprintf(file, ", \"share\": %.4f, \"ms\": %.4g}", course->at > 0 ? each->late / course->at : 0,
+                course->steps > 0 ? 1000 * each->late / course->steps : 0);
+        comma = ", ";
+    }
+    fputs("]", file);
+}
+
+void course_write(const struct course *course, FILE *file)
+{
+    struct cost cost = find_cost(course);
+    char text[256];
+    fprintf(file, "{\"version\": 1, \"steps\": %.0f, ", course->steps);
+    write_points(course, file);
+    fputs(", ", file);
+    write_verdicts(course, file);
+    fputs(", ", file);
+    write_late(course, file);
+    course_cost(course, text, sizeof text);
+    fprintf(file, ", \"cost\": {\"rank_seconds\": %.3f, \"computing\": %.4f, \"waiting\": %.4f, ",
+            course->present, cost.computing, cost.late);
+    if (cost.late_rank >= 0)
+        fprintf(file, "\"waiting_for\": %d, ", cost.late_rank);
+    fprintf(file, "\"moving\": %.4f, \"starting\": %.4f, ", cost.moving, cost.starting);
+    json_put_text(file, "text", text);
+    fputs("}}", file);
+}

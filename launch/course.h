@@ -1,0 +1,49 @@
+/* course.h - what a job has done so far, from looks at it: its step rate, its verdicts, how late each rank
+ * was and where the time went. Pure: it asks nobody and reads no clock. One thread. */
+#ifndef HVD_LAUNCH_COURSE_H
+#define HVD_LAUNCH_COURSE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define COURSE_POINTS   2048 /* of the curve; when it is full, every other point goes */
+#define COURSE_VERDICTS 512  /* when there are more, the one that held for the shortest time goes */
+
+/* A rank at a look. The counts are those of its process, since its start. */
+struct course_rank {
+    int rank;
+    const char *host;
+    bool known;          /* false: its counts are not; they stay as they were */
+    bool joined;         /* it is in the job, and no longer in hvd_init */
+    uint64_t horovod_ns; /* that its program slept in Horovod */
+    uint64_t late_ns;    /* that the job lost to it */
+    uint64_t bytes;      /* of the tensors of its operations */
+    double engine;       /* seconds of processor time of the engine's threads */
+};
+
+struct course_look {
+    double at; /* seconds since the start of the job */
+    uint64_t steps;
+    const struct course_rank *ranks; /* by rank */
+    int count;
+    int exit;         /* enum verdict */
+    const char *text; /* of the verdict; NULL: there is none */
+    double joules;    /* since the start; negative: unknown */
+};
+
+struct course;
+
+struct course *course_create(int ranks); /* NULL: out of memory */
+void course_free(struct course *course); /* NULL is fine */
+
+/* Adds a look, which is later than the one before. */
+void course_add(struct course *course, const struct course_look *look);
+
+/* Writes one object of JSON, which launch/live.html shows. */
+void course_write(const struct course *course, FILE *file);
+
+/* Writes "2.1 rank-hours: 71 % computing, 22 % waiting for rank 1, ...". */
+void course_cost(const struct course *course, char *text, size_t capacity);
+
+#endif

@@ -1,0 +1,99 @@
+/* live.c - see live.h. Browsers that ask at the same time have one look in common, which is good for a
+ * second. */
+#include "live.h"
+#include "document.h"
+#include "say.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void reply_unavailable(struct http_call *call)
+{
+    static const char text[] = "No rank can be seen yet.\n";
+    http_reply(call, HTTP_UNAVAILABLE, text, sizeof text - 1);
+}
+
+static void reply_status(const struct chronicle *chronicle, struct http_call *call)
+{
+    if (chronicle->status)
+        http_reply(call, HTTP_OK, chronicle->status, strlen(chronicle->status));
+    else
+        reply_unavailable(call);
+}
+
+static void on_looked(struct chronicle *chronicle, void *owner)
+{
+    struct live *live = owner;
+    for (int i = 0; i < live->count; i++)
+        reply_status(chronicle, live->calls[i]);
+    live->count = 0;
+}
+
+void live_init(struct live *live, struct chronicle *chronicle)
+{
+    live->chronicle = chronicle;
+    chronicle->looked = on_looked;
+    chronicle->owner = live;
+}
+
+void live_say(struct live *live, const char *host, int port, bool local, const char *token)
+{
+    struct table *table = live->chronicle->table;
+    const char *user = getenv("USER");
+    char name[256] = "";
+    const char *file = table->options->metrics_token_file;
+    if (file) /* its token is nothing for a log */
+        say(table, "live page: http://%s:%d/?token= and the token in %s", host, port, file);
+    else
+        say(table, "live page: http://%s:%d/?token=%s", host, port, token);
+    if (local && !gethostname(name, sizeof name - 1))
+        say(table, "to open it on another machine, run there: ssh -N -L %d:%s:%d %s%s%s", port, host, port,
+            user ? user : "", user ? "@" : "", name);
+}
+
+/* Replies with what `write` writes. */
+static void reply_text(struct http_call *call, void (*write)(const void *what, FILE *file), const void *what)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *file = open_memstream(&text, &length);
+    if (file)
+        write(what, file);
+    if (file && !fclose(file))
+        http_reply(call, HTTP_OK, text, length);
+    else
+        reply_unavailable(call);
+    free(text);
+}
+
+static void write_page(const void *what, FILE *file)
+{
+    document_write(file, what);
+}
+
+void live_answer_page(struct http_call *call)
+{
+    reply_text(call, write_page, NULL);
+}
+
+static void write_course(const void *what, FILE *file)
+{
+    course_write(what, file);
+}
+
+void live_answer_course(const struct live *live, struct http_call *call)
+{
+    reply_text(call, write_course, live->chronicle->course);
+}
+
+void live_answer_status(struct live *live, struct http_call *call)
+{
+    struct chronicle *chronicle = live->chronicle;
+    if (clock_now() < chronicle->looked_at + CLOCK_SECOND || !chronicle_look(chronicle))
+        reply_status(chronicle, call);
+    else
+        live->calls[live->count++] = call;
+}

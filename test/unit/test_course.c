@@ -1,0 +1,193 @@
+/* test_course.c - the curve, the verdicts and the cost that follow from looks at a job, and the document
+ * that shows them. */
+#include "../../launch/course.h"
+#include "../../launch/document.h"
+#include "../../launch/energy.h"
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char *json_of(const struct course *course)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *file = open_memstream(&text, &length);
+    assert_non_null(file);
+    course_write(course, file);
+    assert_int_equal(fclose(file), 0);
+    return text;
+}
+
+static void assert_cost(const struct course *course, const char *expected)
+{
+    char text[256];
+    course_cost(course, text, sizeof text);
+    assert_string_equal(text, expected);
+}
+
+/* Two ranks for `at` seconds; rank 1 was late for a tenth of the time. */
+static void look(struct course *course, double at, uint64_t steps, int exit, const char *text)
+{
+    const struct course_rank ranks[] = {
+        {0, "a", true, true, (uint64_t)(0.2e9 * at), 0, (uint64_t)(1e6 * at), 0.001 * at},
+        {1, "b", true, at > 1, (uint64_t)(0.1e9 * at), (uint64_t)(0.1e9 * at), (uint64_t)(1e6 * at),
+         0.001 * at}};
+    course_add(course, &(struct course_look){at, steps, ranks, 2, exit, text, -1});
+}
+
+/* Points of the curve. */
+static int count_points(const char *json)
+{
+    const char *end = strstr(json, "\"verdicts\"");
+    int count = -1;
+    for (const char *at = strstr(json, "\"points\""); at && at < end; at = strchr(at + 1, '['))
+        count++;
+    return count;
+}
+
+TEST(test_nothing)
+{
+    struct course *course = course_create(2);
+    char *json = json_of(course);
+    assert_string_equal(
+        json, "{\"version\": 1, \"steps\": 0, \"points\": [], \"verdicts\": [], \"late\": [], \"cost\": "
+              "{\"rank_seconds\": 0.000, \"computing\": 1.0000, \"waiting\": 0.0000, "
+              "\"waiting_for\": 0, \"moving\": 0.0000, \"starting\": 0.0000, \"text\": "
+              "\"0 rank-seconds: 100 % computing, 0 % moving 0 B, 0 % starting\"}}");
+    free(json);
+    course_free(course);
+}
+
+TEST(test_shares_of_the_time)
+{
+    struct course *course = course_create(2);
+    look(course, 1, 0, 3, "rank 0 waits in init for rank 1");
+    for (int at = 2; at <= 100; at++)
+        look(course, at, (uint64_t)at * 10, 0, "healthy");
+    assert_cost(course,
+                "3.3 rank-minutes: 84 % computing, 5 % waiting for rank 1, 10 % moving 200 MB, 0 % starting; "
+                "engine 0.2 core-seconds");
+    char *json = json_of(course);
+    assert_non_null(
+        strstr(json, "[1.0, 0, 0.150, 0.100, 1], [2.0, 20, 0.150, 0.100, 1], [3.0, 10, 0.150, 0.100, 1]"));
+    assert_non_null(strstr(json, "{\"rank\": 1, \"host\": \"b\", \"share\": 0.1000, \"ms\": 10}"));
+    free(json);
+    course_free(course);
+}
+
+/* A week of looks stays a curve of 2,048 points at most, and its mean is exact. */
+TEST(test_a_full_curve_is_halved)
+{
+    struct course *course = course_create(2);
+    for (int i = 1; i <= 60000; i++)
+        look(course, 10.0 * i, (uint64_t)i * 70, 0, "healthy");
+    char *json = json_of(course);
+    int count = count_points(json);
+    assert_in_range(count, COURSE_POINTS / 3, COURSE_POINTS);
+    assert_non_null(strstr(json, ", 7, 0.150, 0.100, 1]"));
+    free(json);
+    course_free(course);
+}
+
+TEST(test_an_equal_verdict_lasts)
+{
+    struct course *course = course_create(2);
+    look(course, 1, 0, 0, "healthy: 13 steps/s");
+    look(course, 2, 0, 0, "healthy: 14 steps/s");
+    look(course, 3, 0, 3, "rank 1 is late for 1 s");
+    look(course, 4, 0, 3, "rank 1 is late for 2 s");
+    look(course, 5, 0, 3, "rank 11 is late for 1 s");
+    char *json = json_of(course);
+    assert_non_null(strstr(json, "{\"at\": 0.0, \"until\": 3.0, \"exit\": 0, \"text\": "
+                                 "\"healthy: 14 steps/s\"}, {\"at\": 3.0, \"until\": 5.0, \"exit\": 3, "
+                                 "\"text\": \"rank 1 is late for 2 s\"}, {\"at\": 5.0, \"until\": 5.0, "));
+    free(json);
+    course_free(course);
+}
+
+TEST(test_short_verdicts_make_room)
+{
+    struct course *course = course_create(2);
+    look(course, 100, 0, 0, "the first");
+    for (int i = 0; i < 2 * COURSE_VERDICTS; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "rank %d is late", i);
+        look(course, 101 + i, 0, 3, text);
+    }
+    char *json = json_of(course);
+    int count = 0;
+    for (const char *at = json; (at = strstr(at, "\"until\"")); at++)
+        count++;
+    assert_int_equal(count, COURSE_VERDICTS);
+    assert_non_null(strstr(json, "the first"));
+    assert_non_null(strstr(json, "rank 1023 is late"));
+    free(json);
+    course_free(course);
+}
+
+/* The counters of a new process start at 0, and a rank of another size does no harm. */
+TEST(test_a_new_epoch)
+{
+    struct course *course = course_create(1);
+    look(course, 10, 100, 0, "");
+    look(course, 20, 200, 0, "");
+    const struct course_rank again[] = {{0, "c", true, true, 0, 0, 1000, 0}, {7, "", true, true, 0, 0, 0, 0}};
+    course_add(course, &(struct course_look){30, 5, again, 2, 0, "", 3210});
+    assert_cost(
+        course,
+        "30 rank-seconds: 87 % computing, 13 % moving 20 MB, 0 % starting; engine 0.02 core-seconds; 3 kJ");
+    course_free(course);
+}
+
+TEST(test_a_document_is_a_page_or_a_report)
+{
+    char *page = NULL, *report = NULL;
+    size_t length;
+    FILE *file = open_memstream(&page, &length);
+    document_write(file, NULL);
+    fclose(file);
+    file = open_memstream(&report, &length);
+    document_write(file, "{\"text\": \"</script><img src=x>\"}");
+    fclose(file);
+    assert_non_null(strstr(page, document_policy));
+    assert_non_null(strstr(page, ">null</script>"));
+    assert_non_null(strstr(report, ">{\"text\": \"\\u003c/script>\\u003cimg src=x>\"}</script>"));
+    assert_string_equal(strstr(page, "</script>"), strstr(report, "</script>"));
+    free(page);
+    free(report);
+}
+
+static void write_counter(const char *folder, int package, const char *name, const char *value)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/intel-rapl:%d", folder, package);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/intel-rapl:%d/%s", folder, package, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(value, file);
+    fclose(file);
+}
+
+TEST(test_energy)
+{
+    char folder[] = "/tmp/energy.XXXXXX", command[64];
+    struct energy energy;
+    assert_non_null(mkdtemp(folder));
+    energy_open(&energy, folder);
+    assert_true(energy_read(&energy, folder) < 0);
+    for (int package = 0; package < 2; package++) {
+        write_counter(folder, package, "energy_uj", "9000000\n");
+        write_counter(folder, package, "max_energy_range_uj", "10000000\n");
+    }
+    energy_open(&energy, folder);
+    write_counter(folder, 0, "energy_uj", "9500000\n");
+    write_counter(folder, 1, "energy_uj", "1000000\n"); /* it has started again */
+    assert_true(energy_read(&energy, folder) == 2.5);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
