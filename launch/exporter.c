@@ -45,6 +45,7 @@ struct exporter {
     struct http_call *scrapes[SCRAPES]; /* that wait for a survey */
     int scrape_count;
     bool file_waits, asked;
+    struct metrics_past past;
     char *text; /* of the last survey; NULL: there was none */
     size_t length;
     int64_t taken; /* clock_now's */
@@ -58,7 +59,8 @@ static void render(struct exporter *exporter, const struct survey *survey)
     FILE *file = open_memstream(&exporter->text, &exporter->length);
     if (!file)
         return;
-    metrics_write(file, survey, options->metrics_ranks ? (int)options->metrics_ranks : METRICS_RANKS);
+    metrics_write(file, survey, options->metrics_ranks ? (int)options->metrics_ranks : METRICS_RANKS,
+                  &exporter->past);
     if (fclose(file)) {
         free(exporter->text);
         exporter->text = NULL;
@@ -307,6 +309,7 @@ static void on_closed(uv_handle_t *timer)
 {
     struct exporter *exporter = timer->data;
     free(exporter->text);
+    metrics_past_free(&exporter->past);
     free(exporter);
 }
 

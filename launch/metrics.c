@@ -12,14 +12,16 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct writer {
     FILE *file;
     const struct survey *survey;
-    int *hosts;   /* [count] index of each rank's host; NULL: each rank is a row of its own */
-    double *sums; /* [host_count], or NULL */
+    int *hosts;      /* [count] index of each rank's host; NULL: each rank is a row of its own */
+    double *sums;    /* [host_count], or NULL */
+    double *numbers; /* [count] of the family that is being written */
 };
 
 /* ---- the format ---------------------------------------------------------------------------------------- */
@@ -60,6 +62,13 @@ static void put_one(const struct writer *writer, const char *name, const char *t
     put_value(writer->file, value);
 }
 
+/* Returns the highest value so far. */
+static double keep(double *highest, double value)
+{
+    *highest = value > *highest ? value : *highest;
+    return *highest;
+}
+
 /* ---- the job ------------------------------------------------------------------------------------------- */
 
 static bool is_silent(const struct sight *rank)
@@ -87,7 +96,7 @@ static void put_job(const struct writer *writer)
     fputs("} 1\n", writer->file);
 }
 
-static void put_totals(const struct writer *writer)
+static void put_totals(const struct writer *writer, struct metrics_past *past)
 {
     const struct survey *survey = writer->survey;
     int silent = 0;
@@ -102,9 +111,9 @@ static void put_totals(const struct writer *writer)
             silent);
     put_one(writer, "epoch", "gauge", "Number of the job's epoch.", survey->epoch);
     put_one(writer, "steps_total", "counter", "Training steps of the rank that has made most.",
-            (double)survey->steps.count);
+            keep(&past->steps, (double)survey->steps.count));
     put_one(writer, "samples_total", "counter", "Samples that the programs have reported, of all ranks.",
-            (double)survey->samples);
+            keep(&past->samples, (double)survey->samples));
     if (survey->progress)
         put_one(writer, "last_progress_timestamp_seconds", "gauge",
                 "When an operation last ended on any rank, in seconds since 1970.",
@@ -126,25 +135,42 @@ static void put_stall(const struct writer *writer)
 }
 
 /* Adds up what the roots of all process sets have seen, on whichever ranks they are. */
-static void put_negotiations(const struct writer *writer)
+static void put_negotiations(const struct writer *writer, struct metrics_past *past)
 {
     static const char *const limits[PAGE_NEGOTIATIONS] = {"0.0001", "0.001", "0.01", "0.1",
                                                           "1",      "10",    "+Inf"};
     const struct survey *survey = writer->survey;
-    uint64_t total = 0, count = 0;
+    double total = 0, count = 0;
     put_family(writer, "negotiation_seconds", "histogram",
                "From the first rank's submission of an operation to the decision to run it.");
     for (int limit = 0; limit < PAGE_NEGOTIATIONS; limit++) {
         for (int i = 0; i < survey->count; i++)
-            count += survey->ranks[i].page.negotiations[limit];
-        fprintf(writer->file, "horovod_negotiation_seconds_bucket{le=\"%s\"} %" PRIu64 "\n", limits[limit],
-                count);
+            count += (double)survey->ranks[i].page.negotiations[limit];
+        count = keep(&past->negotiations[limit], count);
+        fprintf(writer->file, "horovod_negotiation_seconds_bucket{le=\"%s\"}", limits[limit]);
+        put_value(writer->file, count);
     }
     for (int i = 0; i < survey->count; i++)
-        total += (uint64_t)survey->ranks[i].page.negotiation_total;
+        total += (double)survey->ranks[i].page.negotiation_total / CLOCK_SECOND;
     fputs("horovod_negotiation_seconds_sum", writer->file);
-    put_value(writer->file, (double)total / CLOCK_SECOND);
-    fprintf(writer->file, "horovod_negotiation_seconds_count %" PRIu64 "\n", count);
+    put_value(writer->file, keep(&past->negotiation_seconds, total));
+    fputs("horovod_negotiation_seconds_count", writer->file);
+    put_value(writer->file, count);
+}
+
+/* All ranks count the same checks. */
+static void put_checks(const struct writer *writer, struct metrics_past *past)
+{
+    const struct survey *survey = writer->survey;
+    for (int i = 0; i < survey->count; i++) {
+        const struct page_summary *page = &survey->ranks[i].page;
+        keep(&past->checks, (double)page->parameter_checks);
+        keep(&past->divergences, (double)page->divergences);
+    }
+    put_one(writer, "parameter_checks_total", "counter", "Comparisons of the parameters of all ranks.",
+            past->checks);
+    put_one(writer, "divergence_total", "counter", "Comparisons in which parameters differed.",
+            past->divergences);
 }
 
 /* ---- the ranks ----------------------------------------------------------------------------------------- */
@@ -162,34 +188,57 @@ static void put_ranks(const struct writer *writer)
     }
 }
 
-/* Writes a row for each rank or host. `more` are further labels, ",state=\"running\"", or "". A value that is
- * NAN is not known. */
-static void put_values(const struct writer *writer, const char *name, const char *more,
-                       double (*value)(const struct sight *rank, int which), int which)
+typedef double value_fn(const struct sight *rank, int which);
+
+/* Sets the number of each rank; NAN: it is not known. */
+static void find_numbers(const struct writer *writer, value_fn *value, int which)
+{
+    for (int i = 0; i < writer->survey->count; i++)
+        writer->numbers[i] = value(&writer->survey->ranks[i], which);
+}
+
+static void put_hosts(const struct writer *writer, const char *name, const char *more)
 {
     const struct survey *survey = writer->survey;
-    for (int i = 0; writer->hosts && i < survey->host_count; i++)
+    for (int i = 0; i < survey->host_count; i++)
         writer->sums[i] = NAN;
     for (int i = 0; i < survey->count; i++) {
-        double number = value(&survey->ranks[i], which);
-        if (isnan(number))
-            continue;
-        if (writer->hosts) {
-            double *sum = &writer->sums[writer->hosts[i]];
+        double *sum = &writer->sums[writer->hosts[i]], number = writer->numbers[i];
+        if (!isnan(number))
             *sum = isnan(*sum) ? number : *sum + number;
-        } else {
-            fprintf(writer->file, "horovod_%s{rank=\"%d\"%s}", name, survey->ranks[i].page.identity.rank,
-                    more);
-            put_value(writer->file, number);
-        }
     }
-    for (int i = 0; writer->hosts && i < survey->host_count; i++) {
+    for (int i = 0; i < survey->host_count; i++) {
         if (isnan(writer->sums[i]))
             continue;
         fprintf(writer->file, "horovod_%s{", name);
         put_label(writer->file, "host", survey->hosts[i].name);
         fprintf(writer->file, "%s}", more);
         put_value(writer->file, writer->sums[i]);
+    }
+}
+
+/* Writes the number of each rank or host. `more` are further labels, ",state=\"running\"", or "". */
+static void put_numbers(const struct writer *writer, const char *name, const char *more)
+{
+    const struct survey *survey = writer->survey;
+    if (writer->hosts) {
+        put_hosts(writer, name, more);
+        return;
+    }
+    for (int i = 0; i < survey->count; i++) {
+        if (isnan(writer->numbers[i]))
+            continue;
+        fprintf(writer->file, "horovod_%s{rank=\"%d\"%s}", name, survey->ranks[i].page.identity.rank, more);
+        put_value(writer->file, writer->numbers[i]);
+    }
+}
+
+/* Raises the numbers to the highest ones so far of the same processes. */
+static void keep_highest(const struct writer *writer, struct metrics_past *past, double *highest)
+{
+    for (int i = 0; i < past->count; i++) {
+        if (!isnan(writer->numbers[i]))
+            writer->numbers[i] = keep(&highest[i], writer->numbers[i]);
     }
 }
 
@@ -210,6 +259,12 @@ static double late_of(const struct sight *rank, int which)
 {
     (void)which;
     return rank->seen ? (double)rank->late_ns / CLOCK_SECOND : NAN;
+}
+
+static double nonfinite_of(const struct sight *rank, int which)
+{
+    (void)which;
+    return rank->seen ? (double)rank->page.all.nonfinite : NAN;
 }
 
 static double memory_of(const struct sight *rank, int which)
@@ -252,7 +307,7 @@ static void put_operations(const struct writer *writer)
 {
     static const struct {
         const char *name, *help;
-        double (*value)(const struct sight *rank, int operation);
+        value_fn *value;
     } families[] = {{"requests_total", "Operations that the program has submitted.", requests_of},
                     {"requests_failed_total", "Operations that have failed.", failed_of},
                     {"batches_total", "Batches in which operations ran.", batches_of},
@@ -264,7 +319,8 @@ static void put_operations(const struct writer *writer)
             if (!operation_known(operation))
                 continue;
             snprintf(label, sizeof label, ",operation=\"%s\"", operation_name((hvd_operation)operation));
-            put_values(writer, families[i].name, label, families[i].value, operation);
+            find_numbers(writer, families[i].value, operation);
+            put_numbers(writer, families[i].name, label);
         }
     }
 }
@@ -273,18 +329,19 @@ static void put_rows(const struct writer *writer)
 {
     static const struct {
         const char *name, *type, *help;
-        double (*value)(const struct sight *rank, int which);
+        value_fn *value;
     } families[] = {
         {"rank_up", "gauge", "1 if the rank has joined the job and runs; of a host: how many ranks have.",
          up_of},
         {"wait_seconds_total", "counter", "Time that the program has waited for operations.", waited_of},
-        {"late_seconds_total", "counter", "Time for which the whole job has waited for this rank alone.",
-         late_of},
+        {"nonfinite_tensors_total", "counter",
+         "Tensors with NaN or infinity that this rank has given to reductions.", nonfinite_of},
         {"resident_memory_bytes", "gauge", "Memory of the process.", memory_of},
     };
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         put_family(writer, families[i].name, families[i].type, families[i].help);
-        put_values(writer, families[i].name, "", families[i].value, 0);
+        find_numbers(writer, families[i].value, 0);
+        put_numbers(writer, families[i].name, "");
     }
 }
 
@@ -296,16 +353,156 @@ static double program_of(const struct sight *rank, int state)
     return rank->seen && rank->process ? (double)times[state] / CLOCK_SECOND : NAN;
 }
 
-static void put_programs(const struct writer *writer)
+static void put_programs(const struct writer *writer, struct metrics_past *past)
 {
     static const char *const labels[PROGRAM_STATES] = {",state=\"running\"", ",state=\"runnable\"",
                                                        ",state=\"blocked\""};
     put_family(writer, "program_seconds_total", "counter",
                "What the main thread did outside of Horovod: it ran, waited for a processor, or for "
                "something else.");
-    for (int state = 0; state < PROGRAM_STATES; state++)
-        put_values(writer, "program_seconds_total", labels[state], program_of, state);
+    for (int state = 0; state < PROGRAM_STATES; state++) {
+        find_numbers(writer, program_of, state);
+        if (state == PROGRAM_BLOCKED)
+            keep_highest(writer, past, past->blocked);
+        put_numbers(writer, "program_seconds_total", labels[state]);
+    }
 }
+
+static void put_lateness(const struct writer *writer, struct metrics_past *past)
+{
+    put_family(writer, "late_seconds_total", "counter",
+               "Time for which the whole job has waited for this rank alone.");
+    find_numbers(writer, late_of, 0);
+    keep_highest(writer, past, past->late);
+    put_numbers(writer, "late_seconds_total", "");
+}
+
+static void free_ranks(struct metrics_past *past)
+{
+    free(past->processes);
+    free(past->late);
+    free(past->blocked);
+    past->processes = NULL;
+    past->late = past->blocked = NULL;
+    past->count = 0;
+}
+
+void metrics_past_free(struct metrics_past *past)
+{
+    free_ranks(past);
+    free(past->links);
+    *past = (struct metrics_past){0};
+}
+
+/* Makes the past one of these ranks; what belongs to other processes is forgotten. */
+static bool adopt(struct metrics_past *past, const struct survey *survey)
+{
+    size_t count = (size_t)survey->count;
+    if (past->count != survey->count) {
+        free_ranks(past);
+        past->processes = calloc(count, sizeof *past->processes);
+        past->late = calloc(count, sizeof *past->late);
+        past->blocked = calloc(count, sizeof *past->blocked);
+        if (!past->processes || !past->late || !past->blocked)
+            return false;
+        past->count = survey->count;
+    }
+    for (int i = 0; i < survey->count; i++) {
+        int process = survey->ranks[i].page.identity.process;
+        if (past->processes[i] != process && survey->ranks[i].seen) {
+            past->processes[i] = process;
+            past->late[i] = past->blocked[i] = 0;
+        }
+    }
+    return true;
+}
+
+/* ---- the network --------------------------------------------------------------------------------------- */
+
+/* Returns the link of the past, which is added if it is new; NULL: memory is out. */
+static struct metrics_link *find_link(struct metrics_past *past, int from, int to)
+{
+    for (int i = 0; i < past->link_count; i++) {
+        if (past->links[i].from == from && past->links[i].to == to)
+            return &past->links[i];
+    }
+    struct metrics_link *links = reallocarray(past->links, (size_t)past->link_count + 1, sizeof *links);
+    if (!links)
+        return NULL;
+    past->links = links;
+    links[past->link_count] = (struct metrics_link){.from = from, .to = to};
+    return &links[past->link_count++];
+}
+
+/* Takes over what is seen now. If there are more than `limit` links, those out of a host are one. Returns
+ * their number. */
+static int find_links(const struct survey *survey, struct metrics_past *past, int limit,
+                      struct metrics_link *links)
+{
+    int count = 0;
+    for (int i = 0; i < survey->link_count; i++) {
+        const struct survey_link *link = &survey->links[i];
+        int to = survey->link_count > limit ? -1 : link->to;
+        struct metrics_link *last = count ? &links[count - 1] : NULL;
+        if (!last || last->from != link->from || last->to != to) {
+            last = &links[count++];
+            *last = (struct metrics_link){.from = link->from, .to = to};
+        }
+        last->bytes += (double)link->bytes;
+        last->retransmitted += (double)link->retransmitted;
+        if ((double)link->busy / CLOCK_SECOND >= last->busy) {
+            last->busy = (double)link->busy / CLOCK_SECOND;
+            last->receiver_limited = (double)link->receiver_limited / CLOCK_SECOND;
+        }
+    }
+    for (int i = 0; i < count; i++) {
+        struct metrics_link *highest = find_link(past, links[i].from, links[i].to);
+        if (!highest)
+            continue;
+        keep(&highest->bytes, links[i].bytes);
+        keep(&highest->busy, links[i].busy);
+        keep(&highest->receiver_limited, links[i].receiver_limited);
+        keep(&highest->retransmitted, links[i].retransmitted);
+        links[i] = *highest;
+    }
+    return count;
+}
+
+static void put_links(const struct writer *writer, struct metrics_past *past, int limit)
+{
+    static const struct {
+        const char *name, *help;
+        size_t offset;
+    } families[] = {
+        {"link_sent_bytes_total", "Bytes that have arrived from one host at another one.",
+         offsetof(struct metrics_link, bytes)},
+        {"link_busy_seconds_total", "Time for which the busiest connection had bytes to send.",
+         offsetof(struct metrics_link, busy)},
+        {"link_receiver_limited_seconds_total", "That part of it for which the receiver had no room.",
+         offsetof(struct metrics_link, receiver_limited)},
+        {"link_retransmitted_segments_total", "Segments that were sent again.",
+         offsetof(struct metrics_link, retransmitted)},
+    };
+    const struct survey *survey = writer->survey;
+    struct metrics_link *links = calloc((size_t)survey->link_count + 1, sizeof *links);
+    int count = links ? find_links(survey, past, limit, links) : 0;
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        put_family(writer, families[i].name, "counter", families[i].help);
+        for (int link = 0; link < count; link++) {
+            fprintf(writer->file, "horovod_%s{", families[i].name);
+            put_label(writer->file, "host", survey->hosts[links[link].from].name);
+            if (links[link].to >= 0) {
+                fputc(',', writer->file);
+                put_label(writer->file, "peer", survey->hosts[links[link].to].name);
+            }
+            fputc('}', writer->file);
+            put_value(writer->file, *(const double *)((const char *)&links[link] + families[i].offset));
+        }
+    }
+    free(links);
+}
+
+/* ---- all ----------------------------------------------------------------------------------------------- */
 
 /* Makes rows of hosts. Without memory they stay rows of ranks. */
 static void join_hosts(struct writer *writer)
@@ -323,20 +520,33 @@ static void join_hosts(struct writer *writer)
     }
 }
 
-void metrics_write(FILE *file, const struct survey *survey, int limit)
+void metrics_write(FILE *file, const struct survey *survey, int limit, struct metrics_past *past)
 {
     struct writer writer = {.file = file, .survey = survey};
+    if (past->epoch != survey->epoch) {
+        metrics_past_free(past);
+        past->epoch = survey->epoch;
+    }
+    put_job(&writer);
+    put_totals(&writer, past);
+    put_stall(&writer);
+    put_negotiations(&writer, past);
+    put_checks(&writer, past);
+    put_links(&writer, past, limit);
+    writer.numbers = calloc((size_t)survey->count, sizeof *writer.numbers);
+    if (!writer.numbers || !adopt(past, survey)) {
+        free(writer.numbers);
+        return;
+    }
     if (survey->count > limit)
         join_hosts(&writer);
-    put_job(&writer);
-    put_totals(&writer);
-    put_stall(&writer);
-    put_negotiations(&writer);
-    if (!writer.hosts)
+    else
         put_ranks(&writer);
     put_rows(&writer);
-    put_programs(&writer);
+    put_lateness(&writer, past);
+    put_programs(&writer, past);
     put_operations(&writer);
     free(writer.hosts);
     free(writer.sums);
+    free(writer.numbers);
 }

@@ -8,8 +8,29 @@
 
 #define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
+/* What one host sends to another one, in base units. */
+struct metrics_link {
+    int from, to; /* indexes of hosts; -1: all others */
+    double bytes, busy, receiver_limited, retransmitted;
+};
+
+/* The highest values of counters that may fall, since ranks are not seen, or since they are differences of
+ * times that were read one after the other. A scraper takes a counter that falls for one that started again.
+ * Zeroed: none. */
+struct metrics_past {
+    int epoch;
+    double steps, samples, checks, divergences;
+    double negotiations[PAGE_NEGOTIATIONS], negotiation_seconds;
+    int count;      /* of ranks */
+    int *processes; /* [count] that the next two belong to */
+    double *late, *blocked;
+    struct metrics_link *links; /* [link_count] that were ever seen */
+    int link_count;
+};
+void metrics_past_free(struct metrics_past *past);
+
 /* If the job has more ranks than `limit`, the numbers of the ranks of
  * a host are added up, so that a large job does not make more time series than a database wants. */
-void metrics_write(FILE *file, const struct survey *survey, int limit);
+void metrics_write(FILE *file, const struct survey *survey, int limit, struct metrics_past *past);
 
 #endif

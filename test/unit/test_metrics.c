@@ -14,6 +14,8 @@ struct scene {
     struct survey survey;
     struct sight ranks[RANKS];
     struct survey_host hosts[2];
+    struct survey_link links[2];
+    struct metrics_past past;
     char *text;
 };
 
@@ -31,6 +33,10 @@ static void start(struct scene *scene)
                                        .progress = 99 * CLOCK_SECOND + CLOCK_SECOND / 2,
                                        .steps.count = 7,
                                        .samples = 96}};
+    scene->links[0] = (struct survey_link){0, 1, 5000, 3, 98 * CLOCK_SECOND, 2 * CLOCK_SECOND};
+    scene->links[1] = (struct survey_link){1, 0, 4000, 0, 7 * CLOCK_SECOND, 0};
+    scene->survey.links = scene->links;
+    scene->survey.link_count = 2;
     strcpy(scene->survey.id, "a61c0f3e");
     strcpy(scene->survey.name, "train");
     for (int i = 0; i < RANKS; i++) {
@@ -45,6 +51,9 @@ static void start(struct scene *scene)
         rank->process = 10 + i;
         rank->system.state = 'S';
         rank->memory_bytes = 1000;
+        rank->page.all.nonfinite = i == 2 ? 5 : 0;
+        rank->page.parameter_checks = 12;
+        rank->page.divergences = 1;
         rank->late_ns = i * CLOCK_SECOND;
         rank->times = (struct sight_times){3 * CLOCK_SECOND, 1 * CLOCK_SECOND, 2 * CLOCK_SECOND};
         rank->page.all.wait_ns = 1930000000;
@@ -61,8 +70,14 @@ static void write_text(struct scene *scene, int limit)
     size_t length;
     free(scene->text);
     FILE *file = open_memstream(&scene->text, &length);
-    metrics_write(file, &scene->survey, limit);
+    metrics_write(file, &scene->survey, limit, &scene->past);
     fclose(file);
+}
+
+static void end(struct scene *scene)
+{
+    free(scene->text);
+    metrics_past_free(&scene->past);
 }
 
 /* Fails unless the whole line is in the text. */
@@ -91,7 +106,14 @@ TEST(test_a_healthy_job)
     has(&scene, "horovod_job_start_time_seconds 1764208001");
     has(&scene, "horovod_last_progress_timestamp_seconds 1764208099.5");
     has(&scene, "horovod_steps_total 7");
+    has(&scene, "horovod_link_sent_bytes_total{host=\"a\",peer=\"b\"} 5000");
+    has(&scene, "horovod_link_busy_seconds_total{host=\"a\",peer=\"b\"} 98");
+    has(&scene, "horovod_link_receiver_limited_seconds_total{host=\"a\",peer=\"b\"} 2");
+    has(&scene, "horovod_link_retransmitted_segments_total{host=\"b\",peer=\"a\"} 0");
     has(&scene, "horovod_samples_total 96");
+    has(&scene, "horovod_nonfinite_tensors_total{rank=\"2\"} 5");
+    has(&scene, "horovod_parameter_checks_total 12");
+    has(&scene, "horovod_divergence_total 1");
     has(&scene, "horovod_late_seconds_total{rank=\"3\"} 3");
     has(&scene, "horovod_program_seconds_total{rank=\"1\",state=\"runnable\"} 1");
     has(&scene, "horovod_stalled_seconds 0");
@@ -107,7 +129,7 @@ TEST(test_a_healthy_job)
     has(&scene, "horovod_negotiation_seconds_bucket{le=\"+Inf\"} 44");
     has(&scene, "horovod_negotiation_seconds_sum 120");
     has(&scene, "horovod_negotiation_seconds_count 44");
-    free(scene.text);
+    end(&scene);
 }
 
 TEST(test_ranks_in_trouble)
@@ -129,7 +151,7 @@ TEST(test_ranks_in_trouble)
     has_no(&scene, "wait_seconds_total{rank=\"2\"}");
     has_no(&scene, "program_seconds_total{rank=\"2\"");
     has_no(&scene, "resident_memory_bytes{rank=\"1\"}");
-    free(scene.text);
+    end(&scene);
 }
 
 TEST(test_a_rank_that_has_left_is_no_trouble)
@@ -141,7 +163,7 @@ TEST(test_a_rank_that_has_left_is_no_trouble)
     write_text(&scene, RANKS);
     has(&scene, "horovod_ranks_silent 0");
     has(&scene, "horovod_rank_up{rank=\"0\"} 0");
-    free(scene.text);
+    end(&scene);
 }
 
 TEST(test_many_ranks_are_added_up_by_host)
@@ -164,7 +186,7 @@ TEST(test_many_ranks_are_added_up_by_host)
     write_text(&scene, RANKS - 1);
     has(&scene, "horovod_rank_up{host=\"b\"} 0");
     has_no(&scene, "wait_seconds_total{host=\"b\"}");
-    free(scene.text);
+    end(&scene);
 }
 
 TEST(test_labels_of_any_bytes)
@@ -174,5 +196,75 @@ TEST(test_labels_of_any_bytes)
     strcpy(scene.survey.name, "a\"b\\c\nd\xff\xc3\xa9{},=");
     write_text(&scene, RANKS);
     assert_non_null(strstr(scene.text, "name=\"a\\\"b\\\\c\\nd\xef\xbf\xbd\xc3\xa9{},=\""));
-    free(scene.text);
+    end(&scene);
+}
+
+TEST(test_counters_never_fall)
+{
+    struct scene scene;
+    start(&scene);
+    write_text(&scene, RANKS);
+    for (int i = 0; i < RANKS; i++) {
+        scene.ranks[i].late_ns -= 1000;
+        scene.ranks[i].times.blocked -= 1000;
+    }
+    write_text(&scene, RANKS);
+    has(&scene, "horovod_late_seconds_total{rank=\"3\"} 3");
+    has(&scene, "horovod_program_seconds_total{rank=\"1\",state=\"blocked\"} 2");
+    /* The rank that has made most steps is no longer seen. */
+    scene.survey.steps.count--;
+    scene.survey.samples -= 24;
+    scene.ranks[0] = (struct sight){.page.identity = scene.ranks[0].page.identity};
+    write_text(&scene, RANKS);
+    has(&scene, "horovod_steps_total 7");
+    has(&scene, "horovod_samples_total 96");
+    has(&scene, "horovod_negotiation_seconds_count 44");
+    has(&scene, "horovod_negotiation_seconds_sum 120");
+    /* Another process starts again. */
+    scene.ranks[3].page.identity.process = 99;
+    scene.ranks[3].late_ns = 0;
+    write_text(&scene, RANKS);
+    has(&scene, "horovod_late_seconds_total{rank=\"3\"} 0");
+    has(&scene, "horovod_late_seconds_total{rank=\"2\"} 2");
+    end(&scene);
+}
+
+TEST(test_a_new_epoch_starts_again)
+{
+    struct scene scene;
+    start(&scene);
+    write_text(&scene, RANKS);
+    scene.survey.epoch = 1;
+    scene.survey.steps.count = 1;
+    write_text(&scene, RANKS);
+    has(&scene, "horovod_steps_total 1");
+    end(&scene);
+}
+
+TEST(test_links)
+{
+    struct scene scene;
+    struct survey_link links[4] = {{0, 1, 100, 1, 9 * CLOCK_SECOND, 1 * CLOCK_SECOND},
+                                   {0, 2, 200, 2, 5 * CLOCK_SECOND, 4 * CLOCK_SECOND}};
+    struct survey_host hosts[3] = {{.name = "a"}, {.name = "b"}, {.name = "c"}};
+    start(&scene);
+    scene.survey.links = links;
+    scene.survey.hosts = hosts;
+    scene.survey.host_count = 3;
+    write_text(&scene, RANKS);
+    has(&scene, "horovod_link_sent_bytes_total{host=\"a\",peer=\"c\"} 200");
+    /* A connection was closed, a link is new. */
+    links[0].bytes = 50;
+    links[2] = (struct survey_link){1, 0, 7, 0, 1, 1};
+    scene.survey.link_count = 3;
+    write_text(&scene, RANKS);
+    has(&scene, "horovod_link_sent_bytes_total{host=\"a\",peer=\"b\"} 100");
+    has(&scene, "horovod_link_sent_bytes_total{host=\"b\",peer=\"a\"} 7");
+    /* Too many: all links out of a host are one, as busy as the busiest. */
+    write_text(&scene, 2);
+    has(&scene, "horovod_link_sent_bytes_total{host=\"a\"} 250");
+    has(&scene, "horovod_link_busy_seconds_total{host=\"a\"} 9");
+    has(&scene, "horovod_link_receiver_limited_seconds_total{host=\"a\"} 1");
+    has(&scene, "horovod_link_retransmitted_segments_total{host=\"a\"} 3");
+    end(&scene);
 }
