@@ -51,7 +51,8 @@ def run(check: ParameterCheck, arrays: dict[str, Any], steps: int, change: Calla
         for array in arrays.values():
             array += 1
         change(step)
-        check.after_step(lambda: [(name, bytes_of(array)) for name, array in arrays.items()])
+        if check.is_on() and check.count():
+            check.compare((name, bytes_of(array)) for name, array in arrays.items())
 
 
 def make_arrays() -> dict[str, Any]:
@@ -141,7 +142,8 @@ def test_two_checks_of_one_name(said: list[str | None]) -> None:
     one, other = ParameterCheck("same"), ParameterCheck("same")
     for _ in range(EVERY):
         for check in (one, other):
-            check.after_step(lambda: [("x", np.zeros(3, np.uint8))])
+            if check.is_on() and check.count():
+                check.compare([("x", np.zeros(3, np.uint8))])
     assert said == ([None] * 2 if hvd.size() > 1 else [])
 
 
@@ -209,10 +211,139 @@ class TestTorch:
 
     def test_layouts(self, said: list[str | None]) -> None:
         """Memory in another order, types that the engine does not know, and no elements at all."""
-        from horovod.torch.optimizer import _bytes_of
+        from horovod.torch.divergence import _bytes_of
 
         torch = self.torch
         image = torch.randn(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
         tensors = [image, torch.tensor(1.5), torch.zeros(0), torch.ones(3, dtype=torch.complex64).conj()]
         assert [_bytes_of(tensor).numel() for tensor in tensors] == [480, 4, 0, 24]
         assert _core.hashes([_bytes_of(image)]) == _core.hashes([_bytes_of(image.contiguous())])
+
+
+STEPS = 2 * EVERY
+
+
+def is_wrong(step: int) -> bool:
+    return step == EVERY + 1 and hvd.rank() == hvd.size() - 1
+
+
+def check_said(said: list[str | None], name: str) -> None:
+    """The first comparison found no difference, the second one did."""
+    if hvd.size() == 1:
+        assert not said
+        return
+    assert len(said) == 2 and said[0] is None, said
+    assert re.match(r"parameters differ since step 6-10: .*" + name, said[1] or ""), said
+
+
+class TestJax:
+    """optax's optimizers see the parameters before a step: those that the step before has made."""
+
+    @pytest.mark.parametrize("compiled", [True, False], ids=["jit", "eager"])
+    def test_flipped_bit(self, said: list[str | None], compiled: bool) -> None:
+        jax = pytest.importorskip("jax")
+        optax = pytest.importorskip("optax")
+        import horovod.jax as hvd_jax
+
+        optimizer = hvd_jax.DistributedOptimizer(optax.adam(0.01), name=f"divergence.{compiled}")
+        params = {"dense": {"kernel": np.ones((4, 3), np.float32), "bias": np.zeros(3, np.float32)}}
+        params = jax.tree.map(jax.numpy.asarray, params)
+        state = optimizer.init(params)
+
+        def step(params: Any, state: Any, x: Any) -> Any:
+            def loss(p: Any) -> Any:
+                return ((x @ p["dense"]["kernel"] + p["dense"]["bias"]) ** 2).mean()
+
+            updates, state = optimizer.update(jax.grad(loss)(params), state, params)
+            return optax.apply_updates(params, updates), state
+
+        step = jax.jit(step) if compiled else step
+        for number in range(1, STEPS + 1):
+            if is_wrong(number):
+                bias = np.array(params["dense"]["bias"])
+                flip(bias)
+                params["dense"]["bias"] = jax.numpy.asarray(bias)
+            params, state = step(params, state, np.ones((2, 4), np.float32) * (hvd.rank() + number))
+        jax.block_until_ready(params)
+        jax.effects_barrier()
+        check_said(said, "bias")
+
+
+class TestKeras:
+    @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "eager"])
+    def test_flipped_bit(self, said: list[str | None], compiled: bool) -> None:
+        keras = pytest.importorskip("keras")
+        import horovod.keras as hvd_keras
+
+        keras.utils.set_random_seed(5)
+        layers = [keras.layers.Dense(8), keras.layers.BatchNormalization(), keras.layers.Dense(1)]
+        model = keras.Sequential([keras.Input((4,)), *layers])
+        optimizer = hvd_keras.DistributedOptimizer(keras.optimizers.Adam(0.01))
+        model.compile(optimizer, "mse", run_eagerly=not compiled, jit_compile=False)
+
+        x = np.random.default_rng(hvd.rank()).normal(size=(EVERY * 2, 4)).astype(np.float32)
+        model.fit(x, x[:, :1], batch_size=2, verbose=0, shuffle=False)
+        if is_wrong(EVERY + 1):
+            kernel = np.array(layers[2].kernel)
+            flip(kernel)
+            layers[2].kernel.assign(kernel)
+        model.fit(x, x[:, :1], batch_size=2, verbose=0, shuffle=False)
+        check_said(said, r"dense.*kernel")
+
+    def test_accumulated_passes(self, said: list[str | None]) -> None:
+        keras = pytest.importorskip("keras")
+        import horovod.keras as hvd_keras
+
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, kernel_initializer="ones")])
+        optimizer = hvd_keras.DistributedOptimizer(keras.optimizers.SGD(0.01), backward_passes_per_step=2)
+        model.compile(optimizer, "mse", run_eagerly=True, jit_compile=False)
+        x = np.random.default_rng(hvd.rank()).normal(size=(EVERY * 2 * 2, 4)).astype(np.float32)
+        model.fit(x, x[:, :1], batch_size=1, verbose=0, shuffle=False)
+        assert said == ([None] * 2 if hvd.size() > 1 else [])
+
+
+class TestTensorFlow:
+    """Optimizers of TensorFlow 1, in functions and in sessions."""
+
+    def test_function(self, said: list[str | None]) -> None:
+        tf = pytest.importorskip("tensorflow")
+        import horovod.tensorflow as hvd_tf
+
+        weight, bias = tf.Variable([1.0, 2.0], name="weight"), tf.Variable(0.0, name="bias")
+        optimizer = hvd_tf.DistributedOptimizer(
+            tf.compat.v1.train.GradientDescentOptimizer(0.01), name="divergence.function"
+        )
+
+        @tf.function
+        def step(x: Any) -> None:
+            with tf.GradientTape() as tape:
+                loss = (tf.reduce_sum(weight * x) + bias) ** 2
+            gradients = tape.gradient(loss, [weight, bias])
+            optimizer.apply_gradients(zip(gradients, [weight, bias], strict=True))
+
+        # The gradients are this rank's own, so they must be equal.
+        for number in range(1, STEPS + 1):
+            if is_wrong(number):
+                bias.assign_add(2.0**-20)
+            step(tf.constant([1.0, float(number)]))
+        if hvd.size() > 1:
+            assert said[0] is None and "parameters differ since step 6-10" in (said[1] or "")
+
+    def test_session(self, said: list[str | None]) -> None:
+        tf = pytest.importorskip("tensorflow")
+        import horovod.tensorflow as hvd_tf
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            weight = tf.compat.v1.get_variable("weight", initializer=[1.0, 2.0], use_resource=True)
+            x = tf.compat.v1.placeholder(tf.float32, [2])
+            optimizer = hvd_tf.DistributedOptimizer(
+                tf.compat.v1.train.GradientDescentOptimizer(0.01), name="divergence.session"
+            )
+            train = optimizer.minimize(tf.reduce_sum(weight * x) ** 2)
+            flipped = weight.assign_add([0.0, 2.0**-20])
+            session.run(tf.compat.v1.global_variables_initializer())
+            for number in range(1, STEPS + 1):
+                if is_wrong(number):
+                    session.run(flipped)
+                session.run(train, {x: [hvd.rank() + 1.0, number]})
+        check_said(said, "weight:0")

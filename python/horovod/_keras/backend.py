@@ -44,6 +44,7 @@ def _tensors() -> Tensors[Any]:
     return EagerTensors(framework.mpi_ops.collectives) if BACKEND == "torch" else _OneCall()
 
 
+compare_parameters: Any = importlib.import_module(f"horovod.{BACKEND}.divergence").compare_parameters
 tensors = _tensors()
 tensor_of = keras.ops.convert_to_tensor
 if BACKEND == "tensorflow":

@@ -16,6 +16,7 @@ import tensorflow as tf
 from horovod.common.basics import Min
 from horovod.framework.gradient_list import GradientOptions
 from horovod.tensorflow.accumulation import Accumulation
+from horovod.tensorflow.divergence import compare_after
 from horovod.tensorflow.lists import tensors as tensors
 from horovod.tensorflow.mpi_ops import _allreduce
 
@@ -72,7 +73,15 @@ class _DistributedOptimizer:
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **options: Any) -> Any:
         """Calls the optimizer's own method in the last pass of a step; earlier passes only count."""
-        apply = super().apply_gradients  # type: ignore[misc]
+        base = super().apply_gradients  # type: ignore[misc]
+
+        def apply(pairs: Any, *args: Any, **options: Any) -> Any:
+            pairs = list(pairs)
+            shared = self._hvd.shared([variable for _, variable in pairs])
+            return compare_after(
+                base(pairs, *args, **options), self._hvd.check, ((each.name, each) for each in shared)
+            )
+
         if self._hvd_accumulation.passes == 1:
             return apply(grads_and_vars, *args, **options)
         skip = options.pop("skip_gradients_aggregation", False)

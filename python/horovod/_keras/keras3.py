@@ -13,7 +13,7 @@ from keras import ops
 from keras.src import api_export
 from keras.src.saving import object_registration
 
-from horovod._keras.backend import framework
+from horovod._keras.backend import compare_parameters, framework
 from horovod._keras.backend import tensors as tensors
 from horovod.common.basics import Min
 from horovod.framework.gradient_list import GradientOptions
@@ -39,6 +39,9 @@ class _DistributedOptimizer:
             variables = trainable_variables or this._trainable_variables
             grads = self._reduce(grads, variables) if len(grads) == len(variables) else grads
         super().apply(grads, trainable_variables)  # type: ignore[misc]
+        if this.built:
+            shared = self._hvd.shared(trainable_variables or this._trainable_variables)
+            compare_parameters(self._hvd.check, ((variable.path, variable.value) for variable in shared))
 
     def __reduce__(self) -> Any:
         """Copies and pickles are plain optimizers of the user's class."""
@@ -118,4 +121,5 @@ def prepare(optimizer: Any, options: GradientOptions[Any], passes: int, average:
                 "gradient_accumulation_steps of its own"
             )
         optimizer.gradient_accumulation_steps = passes
+    options.check.passes = optimizer.gradient_accumulation_steps or 1
     return {}

@@ -33,11 +33,14 @@ class ParameterCheck:
     Args:
         name: the prefix of the operations' names, equal on all ranks.
         process_set: the ranks that train together.
-        passes: the number of passes that are counted for a step.
+
+    Attributes:
+        passes: the number of passes that count as a step.
     """
 
-    def __init__(self, name: str, process_set: ProcessSet = global_process_set, passes: int = 1) -> None:
-        self._name, self._process_set, self._passes = name, process_set, passes
+    def __init__(self, name: str, process_set: ProcessSet = global_process_set) -> None:
+        self.passes = 1
+        self._name, self._process_set = name, process_set
         self._job: list[int] | None = None
 
     def is_on(self) -> bool:
@@ -50,7 +53,7 @@ class ParameterCheck:
     def _begin(self) -> None:
         self._job = global_process_set.ranks
         several = is_member(self._process_set) and len(self._process_set.ranks) > 1
-        self._every = int(_core.setting("check_parameters")) * self._passes if several else 0
+        self._every = int(_core.setting("check_parameters")) * self.passes if several else 0
         self._aborts = _core.setting("on_divergence") == "abort"
         self._count = 0
         self._equal_at = 0  # the step of the latest check that found no difference
@@ -58,13 +61,8 @@ class ParameterCheck:
         self._said = ""  # the ranks that were named last
         self._prefix = _unique(self._name) if self._every else ""
 
-    def after_step(self, parameters: Callable[[], Iterable[tuple[str, Any]]]) -> None:
-        """Counts a step, and compares the parameters if it is their turn; see ``count`` and ``compare``."""
-        if self.is_on() and self.count():
-            self.compare(parameters())
-
     def count(self) -> bool:
-        """Counts a step; returns true if it is the turn of ``compare``.
+        """Counts a pass; returns true if it is the turn of ``compare``. Only if ``is_on``.
 
         Raises:
             HorovodInternalError: as ``compare``, because of an earlier step.
@@ -87,7 +85,7 @@ class ParameterCheck:
             tensors.append(value)
         self._hashes = _core.hashes(tensors)
         values = array("Q")
-        for number in (self._count // self._passes, *self._hashes):
+        for number in (self._count // self.passes, *self._hashes):
             values.extend((number, number ^ _ONES))
         self._submit("hashes", values, self._compare_hashes)
         self._continue(_PATIENCE)
@@ -115,7 +113,7 @@ class ParameterCheck:
         self._at = most[0]
         self._differing = [place for place, differs in enumerate(differ) if differs]
         if steps:  # the ranks count from different steps, so these are no hashes of one step
-            self._count = self._at * self._passes
+            self._count = self._at * self.passes
         elif self._differing:
             self._gather(self._differing[:_SHOWN])
         else:

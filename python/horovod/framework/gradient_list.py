@@ -15,6 +15,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set, is_membe
 from horovod.common.util import split_list
 from horovod.framework.collectives import Collectives
 from horovod.framework.compression import Compressor, NoneCompressor
+from horovod.framework.divergence import ParameterCheck
 from horovod.framework.grouping import check_groups, make_groups, split_factor
 from horovod.framework.handles import Handle
 from horovod.framework.reducer import Rules
@@ -198,6 +199,16 @@ class GradientOptions(Generic[A]):
         key = (self.name, *self.process_set.ranks)
         _numbers[key] += 1
         return f"{self.name}_{_numbers[key]}" if _numbers[key] > 1 else self.name
+
+    @functools.cached_property
+    def check(self) -> ParameterCheck:
+        """The comparison of the variables between the ranks that train together."""
+        return ParameterCheck(f"{self.name}.parameters", self.process_set)
+
+    def shared(self, variables: Sequence[Any]) -> list[Any]:
+        """Returns those of these variables that are equal on all ranks: all but local ones."""
+        local = set(self.places_of_local(variables))
+        return [variable for place, variable in enumerate(variables) if place not in local]
 
     def rules(self) -> Rules:
         """Returns how to reduce now: whether this rank is a member changes with the process sets."""

@@ -13,7 +13,9 @@ import jax.numpy as jnp
 from horovod.common.basics import Average
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.framework.compression import Compression, Compressor
+from horovod.framework.divergence import ParameterCheck
 from horovod.framework.grouping import split_factor
+from horovod.jax.divergence import compare_parameters, named_leaves
 from horovod.jax.operations import broadcast, reduce_gradients
 
 _initializing = ContextVar("a DistributedOptimizer makes its state", default=False)
@@ -67,7 +69,11 @@ def DistributedOptimizer(  # noqa: N802
         finally:
             _initializing.reset(token)
 
+    check = ParameterCheck(f"{name or 'optax'}.parameters", process_set)
+
     def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+        if params is not None:
+            compare_parameters(check, named_leaves(params))
         reduced = reduce_gradients(updates, op, name, compression, factors, process_set)
         return inner.update(reduced, state, params, **extra)
 

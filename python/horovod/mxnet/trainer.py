@@ -13,6 +13,7 @@ from horovod.common.basics import Average, ProcessSet, Sum, global_process_set
 from horovod.common.process_sets import is_member
 from horovod.common.util import split_list
 from horovod.framework.compression import Compressor, NoneCompressor
+from horovod.framework.divergence import ParameterCheck, bytes_of
 from horovod.framework.grouping import split_factor
 from horovod.framework.requests import ALLREDUCE, Call, every
 from horovod.mxnet.engine import only, run
@@ -165,6 +166,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
         self._compression, self._prefix, self._groups = compression, prefix or "", num_groups
         self._set = process_set if is_member(process_set) else None
+        self._check = ParameterCheck(f"{self._prefix}parameters", process_set)
         if self._set:
             self._before, share = _factors(gradient_predivide_factor, process_set)
             self._scale *= share
@@ -187,3 +189,10 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         for (_, gradient), (small, context) in zip(gradients, sent, strict=True):
             if small is not gradient:
                 gradient[:] = self._compression.decompress(small, context)
+
+    def _update(self, *args: Any, **kwargs: Any) -> None:
+        super()._update(*args, **kwargs)
+        if self._check.is_on() and self._check.count():
+            trained = [each for each in self._params if each.grad_req != "null"]
+            values = ((each.name, only(each.name, each.list_data())) for each in trained)
+            self._check.compare((name, bytes_of(value.asnumpy())) for name, value in values)

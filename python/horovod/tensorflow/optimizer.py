@@ -13,6 +13,7 @@ from horovod.framework.compression import Compressor, NoneCompressor
 from horovod.framework.gradient_list import GradientOptions
 from horovod.framework.grouping import check_passes
 from horovod.tensorflow.accumulation import Accumulation
+from horovod.tensorflow.divergence import compare_after
 from horovod.tensorflow.lists import tensors
 
 
@@ -35,11 +36,13 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """Calls the optimizer's own method in the last pass of a step; in other passes it only counts."""
-        return self._accumulation.apply(
-            list(grads_and_vars),
-            lambda pairs: self._optimizer.apply_gradients(pairs, global_step, name),
-            global_step,
-        )
+
+        def apply(pairs: Any) -> Any:
+            shared = self._options.shared([variable for _, variable in pairs])
+            done = self._optimizer.apply_gradients(pairs, global_step, name)
+            return compare_after(done, self._options.check, ((each.name, each) for each in shared))
+
+        return self._accumulation.apply(list(grads_and_vars), apply, global_step)
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the optimizer's own method."""

@@ -26,6 +26,7 @@ from horovod.framework.divergence import ParameterCheck
 from horovod.framework.grouping import check_groups, check_names, make_groups, split_factor
 from horovod.framework.handles import Handle, synchronize
 from horovod.framework.reducer import Reducer, Rules
+from horovod.torch.divergence import compare_parameters
 from horovod.torch.hooks import BackwardHooks, SharedGradients, StepDeltas, StoredGradients
 from horovod.torch.mpi_ops import allreduce_async_
 
@@ -252,23 +253,7 @@ def _after_local_step(optimizer: Any, args: Any, kwargs: Any) -> None:
 def _compare_parameters(optimizer: Any, args: Any, kwargs: Any) -> None:
     """Finds out whether the parameters are still equal on all ranks; a step post-hook."""
     reducer = optimizer._hvd
-    optimizer._hvd_check.after_step(
-        lambda: (
-            (name, _bytes_of(parameter))
-            for name, parameter in zip(reducer.names, reducer.parameters, strict=True)
-            if not _is_sharded(parameter)
-        )
-    )
-
-
-def _bytes_of(parameter: torch.Tensor) -> torch.Tensor:
-    dense = parameter.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    return dense.reshape(-1).view(torch.uint8)
-
-
-def _is_sharded(parameter: torch.Tensor) -> bool:
-    """Returns true for parameters of FSDP and DTensor, of which each rank has a part of its own."""
-    return hasattr(parameter, "device_mesh") or hasattr(parameter, "_is_flat_param")
+    compare_parameters(optimizer._hvd_check, zip(reducer.names, reducer.parameters, strict=True))
 
 
 def _default_names(optimizer: torch.optim.Optimizer) -> dict[torch.nn.Parameter, str]:
