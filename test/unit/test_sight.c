@@ -127,7 +127,6 @@ TEST(test_a_sight_passes_through_a_message)
     /* The rest has no times. */
     free(got.page.requests);
     free(got.page.reporters);
-    sockets_free(&got.sockets);
     got.page.reporters = sent.page.reporters;
     got.page.requests = sent.page.requests;
     got.page.last = sent.page.last;
@@ -142,7 +141,9 @@ TEST(test_a_sight_passes_through_a_message)
     assert_true(got.seen && got.seconds == 0.25 && got.ended_before == 9);
     assert_memory_equal(&got.times, &sent.times, sizeof got.times);
     assert_int_equal(got.sockets.count, 1);
-    assert_memory_equal(got.sockets.list, sent.sockets.list, sizeof *got.sockets.list);
+    assert_int_equal(got.sockets.list->local.port, sent.sockets.list->local.port);
+    assert_int_equal(got.sockets.list->busy, sent.sockets.list->busy);
+    sockets_free(&got.sockets);
     assert_true(got.load.runnable == 8 && got.load.cores == 4);
     wire_reset(&message);
     sight_free(&sent);
