@@ -11,6 +11,7 @@
 #include "options.h"
 #include "processes.h"
 #include "rlimits.h"
+#include "stalls.h"
 #include "starter.h"
 
 #include "base/clock.h"
@@ -49,6 +50,7 @@ struct agent {
     uv_timer_t answer; /* ends the time for the launcher's answer */
     int64_t signalled; /* when the launcher was sent a signal, clock_now's */
     struct look look;
+    struct stalls stalls;
     uint32_t look_number; /* of the last one for which the launcher has asked */
 };
 
@@ -339,6 +341,9 @@ static void happened(struct table *table, const struct event *event)
         fault_put(&to->stream.out, event->fault);
         frame_end(to, begin);
         break;
+    case EVENT_STALLED:
+        frame_send(to, FRAME_STALLED);
+        break;
     case EVENT_SIGNALLED:
         /* The launcher then ends the job on all hosts. If it can't be reached, the processes of this host are
          * killed. */
@@ -493,6 +498,7 @@ int agent_run(struct guard *guard)
     table->loop.data = &agent;
     uv_timer_init(&table->loop, &agent.answer);
     look_init(&agent.look, table, on_sights);
+    stalls_watch(&agent.stalls, table);
     uv_timer_init(&table->loop, &watch);
     uv_timer_start(&watch, on_watch, 1000, 1000);
     agent_loop(&agent);

@@ -304,6 +304,9 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
         if (remote == &table->agents->list[0] && fault_get(body, &fault))
             table->happened(table, &(struct event){.kind = EVENT_FAULT, .fault = &fault});
         break;
+    case FRAME_STALLED:
+        table->happened(table, &(struct event){.kind = EVENT_STALLED});
+        break;
     case FRAME_SIGNALLED:
         on_signalled(remote, body);
         break;

@@ -40,6 +40,7 @@ enum frame_kind {
     FRAME_SIGHT = 22,     /* number of the look; the sight of a rank (sight.h) */
     FRAME_LOOKED = 23,    /* number of the look: all sights were sent */
     FRAME_FAULT = 24,     /* a record that a rank of the job has published (base/fault.h) */
+    FRAME_STALLED = 29,   /* a rank of the host has reported that some ranks wait for others */
     FRAME_RECORDS = 30,   /* slot; a part of what its rank has recorded (watch/history.h) */
     /* both ways */
     FRAME_HEARTBEAT = 17, /* when it left the launcher; in the answer also the time of the agent */

@@ -8,6 +8,7 @@
 #include "processes.h"
 #include "report.h"
 #include "say.h"
+#include "stalls.h"
 #include "starter.h"
 #include "status_server.h"
 #include "status_text.h"
@@ -32,6 +33,7 @@ struct job {
     struct monitor monitor;
     struct status_server server;
     struct chronicle chronicle; /* with --report or a live page */
+    struct stalls stalls;
     struct decision (*policy)(const struct table *table, const struct event *event);
     bool begun;             /* the processes have been started */
     int exit_code;          /* horovodrun's */
@@ -110,6 +112,23 @@ static void print_status(const struct surveys *surveys, void *argument)
     sink_put(table->err, text, length);
     sink_flush(table->err);
     free(text);
+}
+
+/* Says why ranks wait, after one of them has reported that they do. */
+static void print_verdict(const struct surveys *surveys, void *argument)
+{
+    struct table *table = argument;
+    for (int i = 0; i < surveys->count && !table->ending; i++) {
+        const struct survey *survey = &surveys->list[i];
+        if (survey->verdict != VERDICT_HEALTHY)
+            say(table, "%s; Ctrl-\\ here, or `horovodrun --status %.8s`, shows all ranks", survey->text,
+                table->id);
+    }
+}
+
+static void on_stalled(struct job *job)
+{
+    monitor_ask(&job->monitor, print_verdict, &job->table, NULL);
 }
 
 static void on_asked(struct job *job)
@@ -221,6 +240,9 @@ static void happened(struct table *table, const struct event *event)
         break;
     case EVENT_SIGNALLED:
         on_signalled(job, event);
+        break;
+    case EVENT_STALLED:
+        on_stalled(job);
         break;
     case EVENT_ASKED:
         on_asked(job);
@@ -387,6 +409,7 @@ int job_run(const struct options *options, const struct settings *settings, stru
     monitor_init(&job.monitor, &job.table);
     if (start(&job, &status) == HVD_OK) {
         status_server_open(&job.server, &job.monitor);
+        stalls_watch(&job.stalls, &job.table);
         run_loop(&job);
         status_server_close(&job.server);
     } else {

@@ -13,8 +13,7 @@
 
 #define SIGHTS_OF_RANK 4 /* at most, of a host: a process may have had several pages */
 
-/* ---- what a look has found
-       ----------------------------------------------------------------------------- */
+/* ---- what a look has found ----------------------------------------------------------------------------- */
 
 /* Names the host as the user has, but this one by its own name. */
 static void name_host(const struct host *host, char *name, size_t capacity)

@@ -64,6 +64,7 @@ enum event_kind {
     EVENT_OUTPUT_FAILED, /* the launcher can't write; exit_code */
     EVENT_FAULT,         /* a rank has published why it fails; fault */
     EVENT_SIGNALLED,     /* somebody has sent a signal to the launcher, or to the agent of a host */
+    EVENT_STALLED,       /* a rank has reported that some ranks wait for others */
     EVENT_ASKED          /* somebody asks by a signal what the job does */
 };
 

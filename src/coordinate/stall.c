@@ -212,7 +212,7 @@ void stall_text(struct stall_summary *summary, int process_set, const struct sta
     append_text(
         text, capacity,
         "\nA rank that has stopped, is slow, skips an operation, or took another branch than the rest is the "
-        "usual cause: look at what it does now, e.g. with py-spy dump.");
+        "usual cause; `horovodrun --status` shows what it does.");
     if (limits->shutdown > 0)
         append_text(text, capacity, "\nThe job ends with an error when the wait reaches %.15g s (in %.0f s).",
                     limits->shutdown,

@@ -30,6 +30,8 @@ static void report_stalls(struct comm *comm)
 {
     const struct settings *settings = &comm->context->settings;
     char text[STALL_TEXT];
+    page_stalled(&comm->context->page,
+                 context_now(comm->context) - (int64_t)(comm->stalls.longest * CLOCK_SECOND));
     stall_text(&comm->stalls, comm->id,
                &(struct stall_limits){settings->stall_warning_seconds, settings->stall_shutdown_seconds},
                text, sizeof text);

@@ -140,6 +140,7 @@ static void clear(struct page *page)
     atomic_store(&page->head.progress, 0);
     atomic_store(&page->head.dropped, 0);
     atomic_store(&page->head.sets, 0);
+    atomic_store(&page->head.stalled, 0);
     atomic_store(&page->head.steps, 0);
     atomic_store(&page->head.samples, 0);
     page->head.nan[0] = page->head.divergence[0] = '\0';
@@ -201,6 +202,11 @@ void page_fail(struct page_writer *writer, const char *cause)
     head->cause[0] = '\0';
     append_text(head->cause, sizeof head->cause, "%s", cause);
     atomic_store(&head->state, PAGE_FAILED);
+}
+
+void page_stalled(struct page_writer *writer, int64_t since)
+{
+    set_time(&writer->page->head.stalled, since);
 }
 
 void page_leave(struct page_writer *writer)

@@ -90,6 +90,7 @@ struct page_head {
     _Alignas(64) _Atomic int64_t progress; /* when an operation last ended, clock_now's; 0: none has */
     atomic_uint_fast64_t dropped;          /* requests without a record: too many were in flight */
     atomic_uint_fast64_t sets;             /* process sets so far */
+    _Atomic int64_t stalled; /* since when ranks wait in the stall that was reported last; 0: none was */
     _Alignas(64) struct page_caller callers[PAGE_CALLERS];
 
     atomic_uint_fast64_t steps, samples; /* of training, see hvd_step */
@@ -205,6 +206,8 @@ hvd_code page_open(struct page_writer *writer, const char *path, const struct pa
 void page_joined(struct page_writer *writer, int local_rank, int local_size);
 /* No operation runs any longer. The first cause counts. */
 void page_fail(struct page_writer *writer, const char *cause);
+/* This rank has reported that some ranks wait for others since then, clock_now's. */
+void page_stalled(struct page_writer *writer, int64_t since);
 /* This rank writes no longer; what it has written stays. Fine if it was never opened. */
 void page_leave(struct page_writer *writer);
 /* Unmaps it. Fine if it was never opened. */

@@ -345,7 +345,7 @@ hvd_code page_glance(int fd, struct page_glance *glance, hvd_status *status)
     struct page_set set;
     TRY(copy(fd, &head, sizeof head, 0, status));
     TRY(check_head(&head, status));
-    *glance = (struct page_glance){.state = state_of(&head)};
+    *glance = (struct page_glance){.state = state_of(&head), .stalled = get_time(&head.stalled)};
     for (int i = 0, count = count_sets(&head); i < count; i++) {
         TRY(copy(fd, &set, sizeof set, offsetof(struct page, sets) + (size_t)i * sizeof set, status));
         for (int j = 0; j < OPERATION_NUMBERS; j++)

@@ -104,7 +104,8 @@ hvd_code page_summarize(const struct page *page, int64_t now, struct page_summar
 /* Reads only what these need: some 5 KiB. */
 struct page_glance {
     enum page_state state;
-    uint64_t ended; /* requests that have succeeded or failed */
+    uint64_t ended;  /* requests that have succeeded or failed */
+    int64_t stalled; /* since when ranks wait in the stall that was reported last; 0: none was */
 };
 hvd_code page_glance(int fd, struct page_glance *glance, hvd_status *status);
 

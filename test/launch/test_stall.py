@@ -84,6 +84,24 @@ def test_the_missing_rank_is_named_and_training_goes_on(launcher: Launcher) -> N
     assert "has not answered" not in said, "its engine answers while the program sleeps"
 
 
+def test_horovodrun_says_the_verdict_once(launcher: Launcher) -> None:
+    words = ["--stall-check-warning-time-seconds", "1", *late(launcher, DEADLINE)]
+    said, code = run_until(
+        launcher,
+        words,
+        lambda said: said.count("some ranks have waited for others") >= 12,
+        lambda _: (launcher.folder / "go").touch(),
+    )
+    assert code == 0, said
+    verdicts = [line for line in said.splitlines() if line.startswith("horovodrun: ")]
+    assert len(verdicts) == 1, said
+    assert re.match(
+        r"horovodrun: ranks 0, 2 wait for rank 1 in allreduce\.layer\.0, for \d+ s; rank 1 sleeps in its own "
+        r"program; Ctrl-\\ here, or `horovodrun --status \w{8}`, shows all ranks$",
+        verdicts[0],
+    )
+
+
 def test_the_job_ends_when_that_is_set(launcher: Launcher) -> None:
     options = ("--stall-check-warning-time-seconds", "0.5", "--stall-check-shutdown-time-seconds", "1")
     result = launcher.run("-np", "3", "--grace-seconds", "30", *options, *late(launcher, DEADLINE, until=2))

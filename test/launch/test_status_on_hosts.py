@@ -98,7 +98,7 @@ def test_host_that_is_cut_off(launcher: Launcher, hosts: VirtualHosts, on_hosts:
         text = status_until(
             on_hosts, r"^host b \(ranks 1, 2\) does not answer for \d+ s; 1 rank waits in allreduce"
         )
-        assert re.search(r"^1, 2 +b +is on a host that does not answer ", text, re.MULTILINE)
+        assert re.search(r"^.*2 +b +is on a host that does not answer ", text, re.MULTILINE)
         found = states(on_hosts)
     finally:
         hosts.mend("a", "b")
@@ -129,6 +129,15 @@ def test_agent_that_is_stopped(launcher: Launcher, hosts: VirtualHosts, on_hosts
     status_until(on_hosts, r"^host b \(rank 1\) does not answer for ")
     os.kill(agent, signal.SIGCONT)
     status_until(on_hosts, r"^rank 0 waits for rank 1 ")
+
+
+def test_verdict_of_a_stall(launcher: Launcher, on_hosts: OnHosts) -> None:
+    path = launcher.folder / "stderr"
+    env = launcher.environment(HOROVOD_STALL_CHECK_TIME_SECONDS="1")
+    with path.open("w") as file:
+        on_hosts.start("-H", "b:1,c:1", *launcher.python(PROGRAM), "1", "late", stderr=file, env=env)
+    said = "horovodrun: rank 0 waits for rank 1 in allreduce.loss, for "
+    assert wait_until(lambda: said in path.read_text()), path.read_text()
 
 
 def test_many_ask_at_once(launcher: Launcher, on_hosts: OnHosts) -> None:

@@ -168,6 +168,24 @@ TEST(test_negotiations)
     closed(&writer);
 }
 
+TEST(test_a_glance)
+{
+    struct page_writer writer = opened("");
+    struct page_glance glance;
+    struct operation_counters *counters = add_set(&writer, 0, 2)->operations;
+    atomic_store(&counters[HVD_ALLREDUCE].succeeded, 3);
+    atomic_store(&counters[HVD_BARRIER].failed, 4);
+    atomic_store(&add_set(&writer, 1, 2)->operations[HVD_JOIN].succeeded, 5);
+    ASSERT_OK(page_glance(writer.fd, &glance, &check_status));
+    assert_int_equal(glance.state, PAGE_OPEN);
+    assert_int_equal(glance.ended, 12);
+    assert_int_equal(glance.stalled, 0);
+    page_stalled(&writer, 77);
+    ASSERT_OK(page_glance(writer.fd, &glance, &check_status));
+    assert_int_equal(glance.stalled, 77);
+    closed(&writer);
+}
+
 TEST(test_titles)
 {
     struct page_writer writer = opened("");
