@@ -18,9 +18,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ESTABLISHED   1 /* the kernel's number of the state */
-#define ANSWER_BYTES  32768
-#define SOCKETS_LIMIT 4096 /* that are sent of a process */
+#define ESTABLISHED  1 /* the kernel's number of the state */
+#define ANSWER_BYTES 32768
 
 static hvd_code add_socket(struct sockets *sockets, const struct socket_sight *socket, hvd_status *status)
 {

@@ -37,6 +37,8 @@ struct sockets {
 hvd_code sockets_read(const int *processes, int count, struct sockets *sockets, hvd_status *status);
 void sockets_free(struct sockets *sockets); /* zeroed memory is fine */
 
+#define SOCKETS_LIMIT 1024 /* that are sent of a process: a message has at most 256 KiB */
+
 void sockets_put(const struct sockets *sockets, struct wire_writer *body);
 /* Returns false if it is malformed, or memory is out. The caller frees the sockets, also after a failure. */
 bool sockets_get(struct sockets *sockets, struct wire_reader *body);

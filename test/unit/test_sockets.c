@@ -145,3 +145,20 @@ TEST(sockets_as_a_message)
     assert_false(sockets_get(&back, &reader));
     wire_writer_free(&writer);
 }
+
+TEST(too_many_sockets_are_cut)
+{
+    struct sockets many = {calloc(SOCKETS_LIMIT + 1, sizeof *many.list), SOCKETS_LIMIT + 1,
+                           SOCKETS_LIMIT + 1},
+                   back;
+    struct wire_writer writer = {0};
+    assert_non_null(many.list);
+    sockets_put(&many, &writer);
+    assert_true(writer.length < (size_t)100 << 10);
+    struct wire_reader reader = wire_reader_of(writer.bytes, writer.length);
+    assert_true(sockets_get(&back, &reader) && wire_done(&reader));
+    assert_int_equal(back.count, SOCKETS_LIMIT);
+    sockets_free(&back);
+    sockets_free(&many);
+    wire_writer_free(&writer);
+}
