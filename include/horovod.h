@@ -485,6 +485,33 @@ HVD_API hvd_code hvd_timeline_start(hvd_context *context, const char *path, int3
 /* When it returns, the file is complete. Fine when nothing is recorded. hvd_shutdown does it, too. */
 HVD_API hvd_code hvd_timeline_stop(hvd_context *context, hvd_status *status);
 
+/* ---- stacks -------------------------------------------------------------------------------------- */
+
+/* `horovodrun --status` asks a rank that others wait for what it does at this moment. A thread of the engine
+ * answers: with the frames of an interpreter, if a binding has set this source, and otherwise, or if the
+ * source does not return in time, with the C functions of the thread that called hvd_init, which it
+ * interrupts by this signal. A program that has a handler of its own for it is not interrupted. */
+#define HVD_STACK_SIGNAL (SIGRTMAX - 3)
+
+/* The functions write lines that end with '\n', and return their length: "P\t<file>\t<line>\t<function>" is a
+ * frame, the innermost first. */
+typedef struct hvd_stack_source {
+    size_t struct_size; /* sizeof(hvd_stack_source) of the caller */
+    /* Writes the frames of all threads, those with these ids (gettid's) first; "T\t<id>\t<name>" is in front
+     * of the frames of each. A thread of the engine calls it, one call at a time. It may wait, e.g. for the
+     * interpreter's lock, and need not return. */
+    size_t (*write)(const int32_t *threads, int32_t count, char *text, size_t capacity);
+    /* Called in the signal's handler, so it must be async-signal-safe: keeps the frames of this thread. May
+     * be NULL. */
+    void (*mark)(int signal);
+    /* Writes the frames that `mark` has kept. It must not wait for the interpreter. */
+    size_t (*marked)(char *text, size_t capacity);
+} hvd_stack_source;
+
+/* For all contexts of the process; NULL: none. When it returns, no function of the former source runs, except
+ * a `write` that has not returned within a second. */
+HVD_API void hvd_set_stack_source(const hvd_stack_source *source);
+
 /* ---- rendezvous ---------------------------------------------------------------------------------- */
 
 /* The key-value store through which the ranks of a job find each other. horovodrun serves one; a program

@@ -232,11 +232,11 @@ static void on_sights(struct look *look, struct sight *sights, int count)
 /* A look that is under way answers this question as well. */
 static void on_look(struct agent *agent, struct wire_reader *body)
 {
-    uint32_t number = wire_get_u32(body);
-    if (!wire_done(body) || agent->frames.stream.out.length > SIGHTS_UNSENT)
+    uint32_t number = wire_get_u32(body), stacks = wire_get_u32(body);
+    if (!wire_done(body) || stacks > STACKS_ALL || agent->frames.stream.out.length > SIGHTS_UNSENT)
         return;
     agent->look_number = number;
-    look_start(&agent->look, NULL); /* without memory the host does not answer */
+    look_start(&agent->look, (enum stacks)stacks, NULL); /* without memory the host does not answer */
 }
 
 /* ---- frames -------------------------------------------------------------------------------------------- */

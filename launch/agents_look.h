@@ -3,9 +3,10 @@
 #define HVD_LAUNCH_AGENTS_LOOK_H
 
 #include "remote.h"
+#include "sight.h"
 
 /* As struct starter_ops has them. */
-void agents_look(const struct table *table, int host, uint32_t number);
+void agents_look(const struct table *table, int host, uint32_t number, enum stacks stacks);
 double agents_silent(const struct table *table, int host);
 
 /* Handles FRAME_SIGHT and FRAME_LOOKED. */

@@ -78,7 +78,8 @@ static void on_look(const struct surveys *surveys, void *argument)
 bool chronicle_look(struct chronicle *chronicle)
 {
     if (!chronicle->asked)
-        chronicle->asked = monitor_ask(chronicle->table->monitor, on_look, chronicle, NULL) == HVD_OK;
+        chronicle->asked =
+            monitor_ask(chronicle->table->monitor, STACKS_NONE, on_look, chronicle, NULL) == HVD_OK;
     return chronicle->asked;
 }
 

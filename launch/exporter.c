@@ -109,7 +109,7 @@ static bool ask(struct exporter *exporter)
 {
     hvd_status status;
     if (!exporter->asked)
-        exporter->asked = !monitor_ask(exporter->table->monitor, on_surveys, exporter, &status);
+        exporter->asked = !monitor_ask(exporter->table->monitor, STACKS_NONE, on_surveys, exporter, &status);
     return exporter->asked;
 }
 

@@ -25,7 +25,7 @@ enum frame_kind {
     FRAME_INPUT = 5,  /* stdin of rank 0; empty: its end */
     FRAME_CREDIT = 6, /* slot, stream, bytes that it may print in addition */
     FRAME_SIGNAL = 7, /* slot, signal */
-    FRAME_LOOK = 21,  /* number of the look at all ranks of the host */
+    FRAME_LOOK = 21,  /* number of the look at all ranks of the host, enum stacks */
     /* agent -> launcher */
     FRAME_READY = 8,      /* release; identity of the host; address of ssh's client, of its server */
     FRAME_PREPARED = 9,   /* exit code and text of a fault, or 0 */
@@ -45,7 +45,7 @@ enum frame_kind {
     /* both ways */
     FRAME_HEARTBEAT = 17, /* when it left the launcher; in the answer also the time of the agent */
     /* --status -> launcher */
-    FRAME_ASK = 25, /* release */
+    FRAME_ASK = 25, /* release, enum stacks (u8) */
     /* launcher -> --status: HEARD at once, then SURVEY and its SIGHTs for each job, and LOOKED at the end */
     FRAME_HEARD = 28,
     FRAME_SURVEY = 26, /* id, name, age of the job; hosts: name, whether it answers, seconds of silence */

@@ -128,13 +128,13 @@ static void print_verdict(const struct surveys *surveys, void *argument)
 
 static void on_stalled(struct job *job)
 {
-    monitor_ask(&job->monitor, print_verdict, &job->table, NULL);
+    monitor_ask(&job->monitor, STACKS_LATE, print_verdict, &job->table, NULL);
 }
 
 static void on_asked(struct job *job)
 {
     hvd_status status;
-    if (monitor_ask(&job->monitor, print_status, &job->table, &status))
+    if (monitor_ask(&job->monitor, STACKS_LATE, print_status, &job->table, &status))
         say(&job->table, "%s", status.text);
 }
 

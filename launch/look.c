@@ -1,6 +1,7 @@
 /* look.c - see look.h. */
 #include "look.h"
 
+#include "base/clock.h"
 #include "base/status.h"
 
 #include <stdlib.h>
@@ -36,7 +37,16 @@ static void on_timer(uv_timer_t *timer)
 {
     struct look *look = timer->data;
     int count;
-    host_pages_read(look->pages);
+    if (!look->deadline) {
+        host_pages_read(look->pages);
+        host_pages_ask(look->pages, look->stacks, look->table->id);
+        look->deadline = clock_now() + PAGES_ANSWER_MILLISECONDS * CLOCK_SECOND / 1000;
+    }
+    bool last = clock_now() >= look->deadline;
+    if (!host_pages_answers(look->pages, last) && !last) {
+        uv_timer_start(timer, on_timer, PAGES_TICK_MILLISECONDS, 0);
+        return;
+    }
     struct sight *sights = host_pages_take(look->pages, &count);
     host_pages_free(look->pages);
     look->pages = NULL;
@@ -51,10 +61,13 @@ void look_init(struct look *look, struct table *table,
     look->timer.data = look;
 }
 
-hvd_code look_start(struct look *look, hvd_status *status)
+hvd_code look_start(struct look *look, enum stacks stacks, hvd_status *status)
 {
+    if (!look->pages || stacks > look->stacks)
+        look->stacks = stacks;
     if (look->pages)
         return HVD_OK;
+    look->deadline = 0;
     look->pages = host_pages_create();
     if (!look->pages)
         return status_no_memory(status);

@@ -12,13 +12,16 @@ struct look {
     void (*done)(struct look *look, struct sight *sights, int count);
     uv_timer_t timer;
     struct host_pages *pages; /* of the look that is under way; NULL: none is */
+    enum stacks stacks;       /* of which ranks */
+    int64_t deadline;         /* of the answers with stacks; 0: no rank was asked yet */
 };
 
 void look_init(struct look *look, struct table *table,
                void (*done)(struct look *look, struct sight *sights, int count));
 
-/* Starts a look, which takes PAGES_PAUSE_MILLISECONDS, unless one is under way. */
-hvd_code look_start(struct look *look, hvd_status *status);
+/* Starts a look, which takes PAGES_PAUSE_MILLISECONDS, and with stacks PAGES_ANSWER_MILLISECONDS more; if one
+ * is under way, it has these stacks as well, unless it is too late for that. */
+hvd_code look_start(struct look *look, enum stacks stacks, hvd_status *status);
 
 void look_free(struct look *look); /* after the loop has closed its handles */
 

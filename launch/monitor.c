@@ -172,21 +172,37 @@ static void drop(struct monitor *monitor)
     monitor->count = monitor->capacity = 0;
 }
 
+static void start(struct monitor *monitor);
+
+/* Moves the askers to which this look is an answer. Returns their number. */
+static int take_served(struct monitor *monitor, struct monitor_asker served[MONITOR_ASKERS])
+{
+    int count = 0, kept = 0;
+    for (int i = 0; i < monitor->asker_count; i++) {
+        if (monitor->askers[i].stacks <= monitor->stacks)
+            served[count++] = monitor->askers[i];
+        else
+            monitor->askers[kept++] = monitor->askers[i];
+    }
+    monitor->asker_count = kept;
+    return count;
+}
+
 /* The askers of this look may ask for the next one. */
 static void finish(struct monitor *monitor)
 {
     struct surveys surveys = {0};
-    struct monitor_asker askers[MONITOR_ASKERS];
-    int count = monitor->asker_count;
+    struct monitor_asker served[MONITOR_ASKERS];
+    int count = take_served(monitor, served);
     uv_timer_stop(&monitor->deadline);
     if (monitor->hosts && monitor->seen)
         make_surveys(monitor, &surveys);
-    memcpy(askers, monitor->askers, sizeof askers);
-    monitor->asker_count = 0;
     monitor->under_way = false;
     drop(monitor);
+    if (monitor->asker_count)
+        start(monitor);
     for (int i = 0; i < count; i++)
-        askers[i].done(&surveys, askers[i].argument);
+        served[i].done(&surveys, served[i].argument);
     surveys_free(&surveys);
 }
 
@@ -234,8 +250,8 @@ static void ask_hosts(struct monitor *monitor)
             continue;
         *host = MONITOR_ASKED;
         if (table->starter->look)
-            table->starter->look(table, process->place.host, monitor->number);
-        else if (look_start(&monitor->look, NULL))
+            table->starter->look(table, process->place.host, monitor->number, monitor->stacks);
+        else if (look_start(&monitor->look, monitor->stacks, NULL))
             *host = MONITOR_ANSWERED;
     }
 }
@@ -245,6 +261,11 @@ static void start(struct monitor *monitor)
     const struct table *table = monitor->table;
     monitor->under_way = true;
     monitor->number++;
+    monitor->stacks = STACKS_NONE;
+    for (int i = 0; i < monitor->asker_count; i++) {
+        if (monitor->askers[i].stacks > monitor->stacks)
+            monitor->stacks = monitor->askers[i].stacks;
+    }
     monitor->hosts = calloc((size_t)table->hosts->count + 1, sizeof *monitor->hosts);
     monitor->seen = calloc((size_t)table->count + 1, sizeof *monitor->seen);
     bool possible = monitor->hosts && monitor->seen;
@@ -271,12 +292,13 @@ void monitor_free(struct monitor *monitor)
     drop(monitor);
 }
 
-hvd_code monitor_ask(struct monitor *monitor, monitor_done_fn *done, void *argument, hvd_status *status)
+hvd_code monitor_ask(struct monitor *monitor, enum stacks stacks, monitor_done_fn *done, void *argument,
+                     hvd_status *status)
 {
     if (monitor->asker_count == MONITOR_ASKERS)
         return status_set(status, HVD_REFUSED, "%d others ask what the job does at this moment",
                           MONITOR_ASKERS);
-    monitor->askers[monitor->asker_count++] = (struct monitor_asker){done, argument};
+    monitor->askers[monitor->asker_count++] = (struct monitor_asker){stacks, done, argument};
     if (!monitor->under_way)
         start(monitor);
     return HVD_OK;

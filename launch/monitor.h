@@ -2,7 +2,7 @@
  * signal. In the launcher; one thread, the loop's.
  *
  * A look asks every host at once. It ends when all have answered, at the latest after MONITOR_SECONDS: a host
- * that is stopped or cut off can't delay it. No rank is disturbed. */
+ * that is stopped or cut off can't delay it. No rank is disturbed, except for its stack. */
 #ifndef HVD_LAUNCH_MONITOR_H
 #define HVD_LAUNCH_MONITOR_H
 
@@ -17,6 +17,7 @@
 typedef void monitor_done_fn(const struct surveys *surveys, void *argument);
 
 struct monitor_asker {
+    enum stacks stacks;
     monitor_done_fn *done;
     void *argument;
 };
@@ -31,6 +32,7 @@ struct monitor {
     int asker_count;
     uint32_t number; /* of the last look */
     bool under_way;
+    enum stacks stacks;   /* that the look under way has */
     struct sight *sights; /* so far */
     int count, capacity;
     enum monitor_host *hosts; /* by their index in the table */
@@ -40,9 +42,10 @@ struct monitor {
 void monitor_init(struct monitor *monitor, struct table *table);
 void monitor_free(struct monitor *monitor); /* after the loop has closed its handles */
 
-/* Calls `done` once this call has returned, within MONITOR_SECONDS. If a look is under way, it serves this
- * asker as well. Fails if too many ask. */
-hvd_code monitor_ask(struct monitor *monitor, monitor_done_fn *done, void *argument, hvd_status *status);
+/* Calls `done` once this call has returned, within MONITOR_SECONDS. If a look is under way that has these
+ * stacks, it serves this asker as well; otherwise the next look does. Fails if too many ask. */
+hvd_code monitor_ask(struct monitor *monitor, enum stacks stacks, monitor_done_fn *done, void *argument,
+                     hvd_status *status);
 
 /* The asker with this argument no longer wants to be called. */
 void monitor_forget(struct monitor *monitor, const void *argument);

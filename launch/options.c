@@ -72,6 +72,10 @@ const struct option option_table[] = {
     {GROUP_STATUS, "", "status", "", OPTION_SWITCH, FIELD(status),
      "Show what your running jobs do and wait for, and end; the start of a job's id may follow. "
      "Exit code: 0 healthy, 3 a rank is late, 4 a rank is stopped or has failed, 1 no such job"},
+    {GROUP_STATUS, "", "stacks", "RANKS", OPTION_TEXT, FIELD(stacks),
+     "With --status: show where the program is on these ranks: late (up to 8 of a job on a host, and those "
+     "that "
+     "wait; the default), all or none"},
     {GROUP_STATUS, "", "json", "", OPTION_SWITCH, FIELD(json),
      "With --status: one JSON object in a line for each job"},
     {GROUP_STATUS, "", "watch", "[SECONDS]", OPTION_SECONDS, FIELD(watch_seconds),
@@ -272,8 +276,11 @@ hvd_code options_parse(struct options *options, char **argv, hvd_status *status)
             options->job = *argv++;
     }
     options->command = argv;
-    if (!options->status && (options->json || options->watch_seconds > 0))
-        return status_set(status, HVD_INVALID_ARGUMENT, "--json and --watch need --status");
+    const char *stacks = options->stacks ? options->stacks : "late";
+    if (!options->status && (options->json || options->stacks || options->watch_seconds > 0))
+        return status_set(status, HVD_INVALID_ARGUMENT, "--json, --stacks and --watch need --status");
+    if (strcmp(stacks, "late") != 0 && strcmp(stacks, "all") != 0 && strcmp(stacks, "none") != 0)
+        return status_set(status, HVD_INVALID_ARGUMENT, "--stacks=%s must be late, all or none", stacks);
     return HVD_OK;
 }
 

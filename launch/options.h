@@ -76,6 +76,7 @@ struct options {
     bool status;          /* of running jobs */
     const char *job;      /* --status: the start of a job's id, or NULL */
     bool json;            /* --status: for programs */
+    const char *stacks;   /* --status: of which ranks: "late", "all", "none", or NULL */
     double watch_seconds; /* --status: again after that time; 0: once */
     char **values;        /* per row of setting_table: the environment's text for the given value, or NULL */
     enum foreign_answer *foreign; /* per row of foreign_table */

@@ -12,7 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HOLDERS 4 /* processes with the page open: the rank, its launcher, children just forked */
+#define IDLE      CLOCK_SECOND /* ranks that do nothing for a shorter time are no news */
+#define MOST_LATE 8            /* ranks of a job that are asked for their stacks */
+#define HOLDERS   4 /* processes with the page open: the rank, its launcher, children just forked */
 
 struct found {
     ino_t inode;
@@ -20,6 +22,8 @@ struct found {
     int holders[HOLDERS];
     int holder_count;
     int64_t glanced; /* clock_now's; 0: it was not */
+    bool chosen, asked;
+    unsigned question;
     struct sight sight;
 };
 
@@ -34,6 +38,7 @@ void sight_free(struct sight *sight)
 {
     page_summary_free(&sight->page);
     sockets_free(&sight->sockets);
+    free(sight->stack);
     *sight = (struct sight){0};
 }
 
@@ -278,6 +283,84 @@ void host_pages_read(struct host_pages *pages)
         sight->load = load;
     }
     read_sockets(pages);
+}
+
+/* ---- stacks -------------------------------------------------------------------------------------------- */
+
+/* Since when the rank is in its program, or its first request waits: since its last operation. */
+static int64_t idle_since(const struct sight *sight)
+{
+    const struct page_summary *page = &sight->page;
+    int64_t since = page->progress ? page->progress : page->identity.opened;
+    if (page->request_count && page->requests[0].submitted < since)
+        since = page->requests[0].submitted;
+    return since;
+}
+
+/* Of ranks that wait, those that do it for the same request are alike. */
+static bool waits_alike(const struct sight *one, const struct sight *other)
+{
+    const struct page_summary *a = &one->page, *b = &other->page;
+    return sight_state(one) == SIGHT_WAITS && sight_state(other) == SIGHT_WAITS && a->request_count &&
+           b->request_count && strcmp(a->requests[0].title, b->requests[0].title) == 0;
+}
+
+/* Returns true if the rank may be late, or be the first one that waits in a request. */
+static bool is_wanted(const struct host_pages *pages, const struct found *found, int64_t now)
+{
+    const struct sight *sight = &found->sight;
+    int late = 0;
+    if (now - idle_since(sight) < IDLE)
+        return false;
+    for (const struct found *other = pages->list; other < found; other++) {
+        if (!other->chosen || strcmp(other->sight.page.identity.job, sight->page.identity.job) != 0)
+            continue;
+        if (waits_alike(&other->sight, sight))
+            return false;
+        late += sight_state(&other->sight) == SIGHT_PROGRAM;
+    }
+    return sight_state(sight) == SIGHT_WAITS || late < MOST_LATE;
+}
+
+void host_pages_forget(struct host_pages *pages, const char *job)
+{
+    for (int i = 0; i < pages->count; i++) {
+        struct sight *sight = &pages->list[i].sight;
+        if (strncmp(sight->page.identity.job, job, strlen(job)) == 0)
+            sight_free(sight);
+    }
+}
+
+void host_pages_ask(struct host_pages *pages, enum stacks stacks, const char *job)
+{
+    int64_t now = clock_now();
+    hvd_status status;
+    for (int i = 0; i < pages->count; i++) {
+        struct found *found = &pages->list[i];
+        enum sight_state state = sight_state(&found->sight);
+        bool runs = state == SIGHT_PROGRAM || state == SIGHT_WAITS || state == SIGHT_JOINING;
+        bool named = !job || strncmp(found->sight.page.identity.job, job, strlen(job)) == 0;
+        found->chosen =
+            stacks != STACKS_NONE && runs && named && (stacks == STACKS_ALL || is_wanted(pages, found, now));
+        if (found->chosen)
+            found->asked = page_stack_ask(found->fd, &found->question, &status) == HVD_OK;
+    }
+}
+
+bool host_pages_answers(struct host_pages *pages, bool last)
+{
+    bool whole = true;
+    char *text = malloc(PAGE_STACK_TEXT);
+    for (int i = 0; text && i < pages->count; i++) {
+        struct found *found = &pages->list[i];
+        if (!found->asked || found->sight.stack)
+            continue;
+        size_t length = page_stack_read(found->fd, found->question, last, text);
+        found->sight.stack = length ? stack_parse(text, length) : NULL;
+        whole = whole && found->sight.stack;
+    }
+    free(text);
+    return whole;
 }
 
 struct sight *host_pages_take(struct host_pages *pages, int *count)
@@ -603,6 +686,16 @@ static void get_page(struct page_summary *page, int64_t now, struct wire_reader 
     get_request(&page->last, now, body);
 }
 
+static void get_stack(struct sight *sight, struct wire_reader *body)
+{
+    char *text = malloc(PAGE_STACK_TEXT + 1);
+    if (!text || !wire_get_string(body, text, PAGE_STACK_TEXT + 1))
+        body->failed = true;
+    else if (*text)
+        sight->stack = stack_parse(text, strlen(text));
+    free(text);
+}
+
 void sight_put(const struct sight *sight, int64_t now, struct wire_writer *body)
 {
     wire_put_u8(body, sight->seen);
@@ -618,6 +711,7 @@ void sight_put(const struct sight *sight, int64_t now, struct wire_writer *body)
     wire_put_u64(body, sight->times.blocked);
     put_number(sight->load.runnable, body);
     put_number(sight->load.cores, body);
+    wire_put_string(body, sight->stack ? sight->stack->answer : "");
 }
 
 bool sight_get(struct sight *sight, int64_t now, struct wire_reader *body)
@@ -636,5 +730,6 @@ bool sight_get(struct sight *sight, int64_t now, struct wire_reader *body)
     sight->times.blocked = (uint64_t)get_nanoseconds(body);
     sight->load.runnable = get_number(body);
     sight->load.cores = get_number(body);
+    get_stack(sight, body);
     return !body->failed;
 }

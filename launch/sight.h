@@ -1,12 +1,13 @@
 /* sight.h - what can be said of a rank at one moment, from outside: its page and its process. Finds and reads
  * the pages of this host, and encodes sights for other hosts and processes. One thread.
  *
- * It asks no rank: pages are open files of the processes that write them, and of the launcher or agent that
- * has made them. */
+ * Only for its stack a rank is asked: pages are open files of the processes that write them, and of the
+ * launcher or agent that has made them. */
 #ifndef HVD_LAUNCH_SIGHT_H
 #define HVD_LAUNCH_SIGHT_H
 
 #include "sockets.h"
+#include "stack.h"
 
 #include "base/platform.h"
 #include "base/wire.h"
@@ -32,6 +33,7 @@ struct sight {
     struct sockets sockets;         /* its connections */
     int64_t late_ns;                /* for which the job has waited for this rank alone: lateness.h */
     double late_share;              /* the same, of the last minutes */
+    struct stack *stack;            /* what its program does; NULL: not known */
 };
 
 void sight_free(struct sight *sight); /* zeroed memory is fine */
@@ -71,6 +73,23 @@ bool host_pages_add(struct host_pages *pages, int fd);
  * if the ranks of all pages have joined their jobs. */
 bool host_pages_glance(struct host_pages *pages);
 void host_pages_read(struct host_pages *pages);
+
+/* Forgets the ranks of jobs whose id starts so. */
+void host_pages_forget(struct host_pages *pages, const char *job);
+
+/* Asks for stacks, after the second look; `job`: only ranks of jobs whose id starts so, or NULL. The answers
+ * arrive within PAGES_ANSWER_MILLISECONDS, from ranks that are not stopped meanwhile. */
+enum stacks {
+    STACKS_NONE,
+    STACKS_LATE, /* of each job up to 8 ranks that have been in their own program for a while, and one for
+                  * each request that others wait in */
+    STACKS_ALL
+};
+void host_pages_ask(struct host_pages *pages, enum stacks stacks, const char *job);
+/* Takes the answers that are there; `last`: also incomplete ones. Returns true if none is missing. */
+bool host_pages_answers(struct host_pages *pages, bool last);
+#define PAGES_ANSWER_MILLISECONDS 1200
+#define PAGES_TICK_MILLISECONDS   10 /* between two questions whether they are there */
 
 /* Returns the sights of the pages that could be read, and their number; the caller owns them, and frees the
  * list. NULL: there is none, or memory is out. */

@@ -7,6 +7,7 @@
 #define HVD_LAUNCH_STARTER_H
 
 #include "processes.h"
+#include "sight.h"
 
 struct starter_ops {
     /* Prepares the hosts and serves the rendezvous: EVENT_PREPARED or EVENT_HOST_FAILED follows. */
@@ -27,7 +28,7 @@ struct starter_ops {
     void (*child_ended)(struct table *table, pid_t pid, int exit_code, int signal);
     /* Asks a host for the sights of its ranks, which are passed to monitor.h. NULL: all processes are
      * children of this one. */
-    void (*look)(const struct table *table, int host, uint32_t number);
+    void (*look)(const struct table *table, int host, uint32_t number, enum stacks stacks);
     double (*silent)(const struct table *table, int host); /* seconds since it was last heard of */
     void (*turn)(struct table *table);                     /* after each turn of the loop */
     bool (*connected)(const struct table *table);          /* more output or events may come */

@@ -30,8 +30,23 @@ static void pause_for(double seconds)
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
 }
 
-/* Looks at the pages of this host. */
-static hvd_code look_here(struct surveys *surveys, hvd_status *status)
+static enum stacks stacks_of(const struct options *options)
+{
+    const char *stacks = options->stacks ? options->stacks : "late";
+    return strcmp(stacks, "all") == 0 ? STACKS_ALL : strcmp(stacks, "none") == 0 ? STACKS_NONE : STACKS_LATE;
+}
+
+static void take_stacks(struct host_pages *pages, const struct options *options)
+{
+    int64_t deadline = clock_now() + PAGES_ANSWER_MILLISECONDS * CLOCK_SECOND / 1000;
+    host_pages_ask(pages, stacks_of(options), options->job);
+    while (!host_pages_answers(pages, clock_now() >= deadline) && clock_now() < deadline)
+        pause_for(PAGES_TICK_MILLISECONDS / 1000.0);
+}
+
+/* Looks at the pages of this host, except those of jobs that a launcher has told of. */
+static hvd_code look_here(const struct options *options, const struct launchers *launchers,
+                          struct surveys *surveys, hvd_status *status)
 {
     struct host_pages *pages = host_pages_create();
     int count;
@@ -41,6 +56,11 @@ static hvd_code look_here(struct surveys *surveys, hvd_status *status)
     host_pages_glance(pages);
     pause_for(PAGES_PAUSE_MILLISECONDS / 1000.0);
     host_pages_read(pages);
+    for (int i = 0; i < launchers->count; i++) {
+        if (!*launchers->list[i].why)
+            host_pages_forget(pages, launchers->list[i].job);
+    }
+    take_stacks(pages, options);
     struct sight *sights = host_pages_take(pages, &count);
     if (host_pages_of_others(pages))
         fprintf(stderr, "horovodrun: %s\n", host_pages_of_others(pages));
@@ -49,28 +69,15 @@ static hvd_code look_here(struct surveys *surveys, hvd_status *status)
     return surveys_make(sights, count, &origin, surveys, status);
 }
 
-/* Returns the launcher that has started the job, or NULL. */
-static const struct launcher *launcher_of(const struct launchers *launchers, const struct survey *survey)
-{
-    for (int i = 0; i < launchers->count; i++) {
-        if (strncmp(survey->id, launchers->list[i].job, JOB_ID_DIGITS) == 0)
-            return &launchers->list[i];
-    }
-    return NULL;
-}
-
 struct printed {
     int count, worst; /* jobs; -1: there was none */
 };
 
-static void print(const struct surveys *surveys, const struct launchers *launchers,
-                  const struct options *options, struct printed *printed)
+static void print(const struct surveys *surveys, const struct options *options, struct printed *printed)
 {
     for (int i = 0; i < surveys->count; i++) {
         const struct survey *survey = &surveys->list[i];
-        const struct launcher *launcher = launcher_of(launchers, survey);
-        if ((options->job && strncmp(survey->id, options->job, strlen(options->job)) != 0) ||
-            (!survey->whole && launcher && !*launcher->why)) /* the launcher has told it */
+        if (options->job && strncmp(survey->id, options->job, strlen(options->job)) != 0)
             continue;
         if (options->json)
             status_json_write(survey, stdout);
@@ -99,7 +106,7 @@ static int print_once(const struct options *options)
     struct launchers launchers;
     struct surveys whole = {0}, here = {0};
     hvd_status status;
-    launchers_ask(options->job, &launchers, &whole);
+    launchers_ask(options->job, stacks_of(options), &launchers, &whole);
     for (int i = 0; i < launchers.count; i++) {
         const struct launcher *launcher = &launchers.list[i];
         if (*launcher->why)
@@ -108,12 +115,12 @@ static int print_once(const struct options *options)
                     "those on this host can be shown\n",
                     launcher->job, launcher->process, launcher->why);
     }
-    if (look_here(&here, &status))
+    if (look_here(options, &launchers, &here, &status))
         fprintf(stderr, "horovodrun: %s\n", status.text);
     if (options->watch_seconds > 0 && !options->json)
         print_time();
-    print(&whole, &launchers, options, &printed);
-    print(&here, &launchers, options, &printed);
+    print(&whole, options, &printed);
+    print(&here, options, &printed);
     fflush(stdout);
     surveys_free(&whole);
     surveys_free(&here);

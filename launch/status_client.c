@@ -188,7 +188,7 @@ static void on_ended(struct frames *frames)
     fail(frames->owner, "it has closed the connection");
 }
 
-static void ask(struct launcher *launcher, uv_loop_t *loop, struct surveys *found)
+static void ask(struct launcher *launcher, enum stacks stacks, uv_loop_t *loop, struct surveys *found)
 {
     char name[64 + JOB_ID_DIGITS] = "";
     append_text(name, sizeof name, STATUS_SOCKET "%s", (long)geteuid(), launcher->job);
@@ -213,6 +213,7 @@ static void ask(struct launcher *launcher, uv_loop_t *loop, struct surveys *foun
         return;
     size_t begin = frame_begin(&launcher->frames, FRAME_ASK);
     wire_put_string(&launcher->frames.stream.out, hvd_version());
+    wire_put_u8(&launcher->frames.stream.out, (uint8_t)stacks);
     frame_end(&launcher->frames, begin);
 }
 
@@ -242,7 +243,7 @@ static void close_handle(uv_handle_t *handle, void *argument)
         uv_close(handle, NULL);
 }
 
-void launchers_ask(const char *job, struct launchers *launchers, struct surveys *surveys)
+void launchers_ask(const char *job, enum stacks stacks, struct launchers *launchers, struct surveys *surveys)
 {
     int64_t start = clock_now();
     uv_loop_t loop;
@@ -254,7 +255,7 @@ void launchers_ask(const char *job, struct launchers *launchers, struct surveys 
     uv_timer_init(&loop, &timer);
     uv_timer_start(&timer, on_timer, TICK_MILLISECONDS, TICK_MILLISECONDS);
     for (int i = 0; i < launchers->count; i++)
-        ask(&launchers->list[i], &loop, surveys);
+        ask(&launchers->list[i], stacks, &loop, surveys);
     while (waits(launchers, (double)(clock_now() - start) / CLOCK_SECOND))
         uv_run(&loop, UV_RUN_ONCE);
     for (int i = 0; i < launchers->count; i++)

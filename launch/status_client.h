@@ -30,7 +30,7 @@ struct launchers {
 
 /* Adds the surveys of all jobs whose id starts with `job` (NULL: any), and returns the launchers that were
  * asked. */
-void launchers_ask(const char *job, struct launchers *launchers, struct surveys *surveys);
+void launchers_ask(const char *job, enum stacks stacks, struct launchers *launchers, struct surveys *surveys);
 void launchers_free(struct launchers *launchers);
 
 /* Handles a frame of a launcher, which is frames->owner. */

@@ -177,6 +177,40 @@ static void put_checks(const struct page_summary *page, FILE *file)
     fputs(", ", file);
 }
 
+static void put_frames(const char *name, const struct stack_frame *frames, int count, bool python, FILE *file)
+{
+    fprintf(file, "\"%s\": [", name);
+    for (int i = 0; i < count; i++) {
+        fputs(i ? ", {" : "{", file);
+        json_put_text(file, "function", frames[i].function);
+        fputs(", ", file);
+        json_put_text(file, python ? "file" : "library", frames[i].file);
+        if (python) {
+            fprintf(file, ", \"line\": %d, ", frames[i].line);
+            json_put_text(file, "text", frames[i].text);
+        }
+        fputc('}', file);
+    }
+    fputc(']', file);
+}
+
+/* Of the program's thread. */
+static void put_stack(const struct stack *stack, FILE *file)
+{
+    if (!stack || !stack->thread_count) {
+        fputs("\"stack\": null", file);
+        return;
+    }
+    const struct stack_thread *thread = stack->threads;
+    fprintf(file, "\"stack\": {\"interrupted\": %s, ", stack->how == STACK_SIGNAL ? "true" : "false");
+    json_put_text(file, "call", thread->call);
+    fputs(", ", file);
+    put_frames("python", thread->python, thread->python_count, true, file);
+    fputs(", ", file);
+    put_frames("c", thread->c, thread->c_count, false, file);
+    fputc('}', file);
+}
+
 static const char *state_name(const struct sight *rank)
 {
     static const char *const names[] = {
@@ -217,6 +251,8 @@ static void put_rank(const struct survey *survey, const struct sight *rank, FILE
             (double)rank->times.blocked / CLOCK_SECOND);
     put_checks(&rank->page, file);
     put_counters(&rank->page, file);
+    fputs(", ", file);
+    put_stack(rank->stack, file);
     fputc('}', file);
 }
 

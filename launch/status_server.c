@@ -95,7 +95,9 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
     struct status_client *client = (struct status_client *)frames;
     char release[RELEASE_CHARACTERS], why[256] = "";
     hvd_status status;
-    if (kind != FRAME_ASK || client->asked || !wire_get_string(body, release, sizeof release)) {
+    bool read = kind == FRAME_ASK && wire_get_string(body, release, sizeof release);
+    uint8_t stacks = wire_get_u8(body);
+    if (!read || client->asked || stacks > STACKS_ALL) {
         drop(client);
         return;
     }
@@ -104,7 +106,7 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
     if (strcmp(release, hvd_version()) != 0) {
         append_text(why, sizeof why, "it is release %s, this horovodrun is %s", hvd_version(), release);
         refuse(client, why);
-    } else if (monitor_ask(client->server->monitor, answer, client, &status)) {
+    } else if (monitor_ask(client->server->monitor, (enum stacks)stacks, answer, client, &status)) {
         refuse(client, status.text);
     }
 }

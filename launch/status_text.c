@@ -225,4 +225,9 @@ void status_text_write(const struct survey *survey, FILE *file)
     fputc('\n', file);
     put_table(survey, file);
     put_links(survey, file);
+    for (int i = 0; i < survey->count; i++) {
+        char rank[32];
+        snprintf(rank, sizeof rank, "%d", survey->ranks[i].page.identity.rank);
+        stack_write(survey->ranks[i].stack, rank, file);
+    }
 }

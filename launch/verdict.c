@@ -1,6 +1,7 @@
 /* verdict.c - see verdict.h. The rules are asked in their order, and the first that fits writes the sentence:
  * what explains most comes first, so a stopped process before those that wait for it. */
 #include "verdict.h"
+#include "activity.h"
 #include "slowness.h"
 
 #include "base/clock.h"
@@ -36,6 +37,7 @@ static int name_ranks(const struct job *job, const uint8_t *chosen, int which, c
     return count;
 }
 
+/* Without a stack, by the state of the process. */
 static const char *program_state(char state)
 {
     switch (state) {
@@ -48,6 +50,14 @@ static const char *program_state(char state)
     default:
         return "is in its own program";
     }
+}
+
+static void write_program(const struct sight *rank, bool brief, char *text, size_t capacity)
+{
+    if (rank->stack && rank->stack->thread_count)
+        activity_append(rank->stack, brief, text, capacity);
+    else
+        append_text(text, capacity, "%s", program_state(rank->system.state));
 }
 
 void verdict_state(const struct sight *rank, char *text, size_t capacity)
@@ -65,9 +75,10 @@ void verdict_state(const struct sight *rank, char *text, size_t capacity)
     text[0] = '\0';
     if (state == SIGHT_WAITS && request)
         append_text(text, capacity, "waits in %s", request->title);
+    else if (state == SIGHT_PROGRAM)
+        write_program(rank, true, text, capacity);
     else
-        append_text(text, capacity, "%s",
-                    state == SIGHT_PROGRAM ? program_state(rank->system.state) : texts[state]);
+        append_text(text, capacity, "%s", texts[state]);
 }
 
 /* ---- rules: each returns false if it does not fit ------------------------------------------------------ */
@@ -187,6 +198,18 @@ static bool sleep_without(const struct job *job, const struct page_waiting *one,
     return true;
 }
 
+/* Adds where a rank has submitted this request. */
+static void append_line(const struct job *job, const struct page_waiting *waiting)
+{
+    for (int rank = 0; rank < job->survey->count; rank++) {
+        const struct stack_frame *place = stack_place(job->survey->ranks[rank].stack);
+        if (waiting->parts[rank] != PART_WAITS || !place)
+            continue;
+        append_text(job->text, job->capacity, " (%s:%d)", stack_file_name(place->file), place->line);
+        return;
+    }
+}
+
 /* Returns true if a missing rank waits in a request that only missing ranks have submitted. A rank that has
  * submitted it and goes on with its program is just late. */
 static bool say_branches(const struct job *job, const struct page_waiting *first)
@@ -201,32 +224,55 @@ static bool say_branches(const struct job *job, const struct page_waiting *first
         const struct page_waiting *few = most == first ? second : first;
         name_ranks(job, most->parts, PART_WAITS, one);
         name_ranks(job, few->parts, PART_WAITS, other);
-        append_text(job->text, job->capacity,
-                    "%s wait%s in %s, but %s in %s: the programs took different branches", one,
-                    most->waits == 1 ? "s" : "", most->request->title, other, few->request->title);
+        append_text(job->text, job->capacity, "%s wait%s in %s", one, most->waits == 1 ? "s" : "",
+                    most->request->title);
+        append_line(job, most);
+        append_text(job->text, job->capacity, ", but %s in %s", other, few->request->title);
+        append_line(job, few);
+        append_text(job->text, job->capacity, ": the programs took different branches");
         return true;
     }
     return false;
 }
 
+/* Names the late ranks, and says what the first of them does of which a stack is known. */
+static void say_missing(const struct job *job, const struct page_waiting *first)
+{
+    const struct survey *survey = job->survey;
+    char waits[RANKS_SHOWN + 8], missing[RANKS_SHOWN + 8], does[SURVEY_TEXT / 2] = "";
+    int late = -1;
+    for (int i = 0; i < survey->count; i++) {
+        if (first->parts[i] == PART_MISSING &&
+            (late < 0 || (survey->ranks[i].stack && !survey->ranks[late].stack)))
+            late = i;
+    }
+    const struct sight *rank = &survey->ranks[late];
+    name_ranks(job, first->parts, PART_WAITS, waits);
+    name_ranks(job, first->parts, PART_MISSING, missing);
+    if (sight_state(rank) == SIGHT_PROGRAM)
+        write_program(rank, false, does, sizeof does);
+    else
+        verdict_state(rank, does, sizeof does);
+    if (first->missing > 1)
+        append_text(job->text, job->capacity, "%s are late, and ", missing);
+    append_text(job->text, job->capacity, "rank %d ", rank->page.identity.rank);
+    if (survey->host_count > 1)
+        append_text(job->text, job->capacity, "(host %s) ", survey_host_of(rank));
+    append_text(job->text, job->capacity, "%s; %s wait%s for %s in %s, for %.0f s", does, waits,
+                first->waits == 1 ? "s" : "", first->missing > 1 ? "them" : "it", first->request->title,
+                seconds_since(job, first->since));
+}
+
 static bool say_late(const struct job *job)
 {
     const struct page_waiting *first = survey_late(job->survey);
-    char waits[RANKS_SHOWN + 8], missing[RANKS_SHOWN + 8], state[PAGE_TITLE + 32];
+    char waits[RANKS_SHOWN + 8];
     if (!first)
         return false;
     name_ranks(job, first->parts, PART_WAITS, waits);
     if (first->missing) {
-        if (say_branches(job, first))
-            return true;
-        int late = 0;
-        while (first->parts[late] != PART_MISSING)
-            late++;
-        name_ranks(job, first->parts, PART_MISSING, missing);
-        verdict_state(&job->survey->ranks[late], state, sizeof state);
-        append_text(job->text, job->capacity, "%s wait%s for %s in %s, for %.0f s; rank %d %s", waits,
-                    first->waits == 1 ? "s" : "", missing, first->request->title,
-                    seconds_since(job, first->since), job->survey->ranks[late].page.identity.rank, state);
+        if (!say_branches(job, first))
+            say_missing(job, first);
     } else if (first->hidden) {
         append_text(job->text, job->capacity,
                     "%s wait%s for ranks that can't be seen here (on another host, ended, or with a full "
@@ -273,6 +319,19 @@ static double operations_per_second(const struct survey *survey)
     return rate;
 }
 
+/* Adds what the first rank does of which a stack is known. */
+static void add_program(const struct job *job)
+{
+    for (int i = 0; i < job->survey->count; i++) {
+        const struct sight *rank = &job->survey->ranks[i];
+        if (sight_state(rank) != SIGHT_PROGRAM || !rank->stack)
+            continue;
+        append_text(job->text, job->capacity, "; rank %d ", rank->page.identity.rank);
+        write_program(rank, false, job->text, job->capacity);
+        return;
+    }
+}
+
 static void say_progress(const struct job *job)
 {
     int64_t progress = job->survey->progress;
@@ -289,6 +348,8 @@ static void say_progress(const struct job *job)
                     seconds_since(job, progress));
     else
         append_text(job->text, job->capacity, "no rank has used Horovod yet");
+    if (rate <= 0 && (!progress || job->survey->taken - progress >= RECENT))
+        add_program(job);
 }
 
 enum verdict verdict_write(const struct survey *survey, char *text, size_t capacity)

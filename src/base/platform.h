@@ -72,6 +72,14 @@ struct platform_load {
     int cores;    /* that are online; 0: unknown */
 };
 struct platform_load platform_load(void);
+/* What the system shows of a thread of this process. */
+struct platform_thread {
+    char state;
+    char call[16];   /* the system call in which it sleeps; "": none, or unknown */
+    char object[96]; /* the file of that call, as a path, "pipe:[1]" or "socket:[2]" */
+};
+/* Returns false if there is no such thread. */
+bool platform_thread(pid_t id, struct platform_thread *thread);
 /* Its id as seen from here; 0: it can't be seen. */
 pid_t platform_peer_process(int socket);
 /* Returns the state of that process as a letter of ps(1), e.g. 'T' when it is stopped; '\0': it cannot be
@@ -85,6 +93,9 @@ void platform_host_identity(char *text, size_t capacity);
  * may return without either. */
 void futex_wait(atomic_uint *word, unsigned expected, int64_t deadline);
 void futex_wake_all(atomic_uint *word);
+/* The same of a word in memory that processes share. */
+void futex_wait_shared(atomic_uint *word, unsigned expected, int64_t deadline);
+void futex_wake_shared(atomic_uint *word);
 
 /* The number of cores on which the calling thread may run; 0: unknown. */
 int platform_cores(void);

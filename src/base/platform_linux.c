@@ -330,6 +330,80 @@ struct platform_load platform_load(void)
     return load;
 }
 
+/* Those in which a thread may sleep for long; `file`: their first argument is a descriptor. */
+static const struct {
+    long number;
+    const char *name;
+    bool file;
+} sleeping_calls[] = {
+    {SYS_read, "read", true},
+    {SYS_pread64, "pread64", true},
+    {SYS_readv, "readv", true},
+    {SYS_write, "write", true},
+    {SYS_pwrite64, "pwrite64", true},
+    {SYS_writev, "writev", true},
+    {SYS_openat, "openat", false},
+    {SYS_futex, "futex", false},
+    {SYS_flock, "flock", true},
+    {SYS_fsync, "fsync", true},
+    {SYS_nanosleep, "nanosleep", false},
+    {SYS_clock_nanosleep, "clock_nanosleep", false},
+    {SYS_wait4, "wait4", false},
+    {SYS_waitid, "waitid", false},
+    {SYS_ppoll, "ppoll", false},
+    {SYS_pselect6, "pselect6", false},
+    {SYS_epoll_pwait, "epoll_pwait", false},
+    {SYS_accept, "accept", true},
+    {SYS_accept4, "accept4", true},
+    {SYS_connect, "connect", true},
+    {SYS_recvfrom, "recvfrom", true},
+    {SYS_recvmsg, "recvmsg", true},
+    {SYS_sendto, "sendto", true},
+    {SYS_sendmsg, "sendmsg", true},
+#ifdef SYS_open /* older calls, which newer architectures lack */
+    {SYS_open, "open", false},
+    {SYS_poll, "poll", false},
+    {SYS_select, "select", false},
+    {SYS_epoll_wait, "epoll_wait", false},
+#endif
+};
+
+/* Reads a line of /proc/self/task/<id>/<name>, "" on failure. */
+static void read_of_thread(pid_t id, const char *name, char *text, size_t capacity)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%ld/%s", (long)id, name);
+    FILE *file = fopen(path, "re");
+    if (!file || !fgets(text, (int)capacity, file))
+        text[0] = '\0';
+    if (file)
+        fclose(file);
+}
+
+bool platform_thread(pid_t id, struct platform_thread *thread)
+{
+    char text[512], path[64];
+    long number;
+    unsigned long argument;
+    *thread = (struct platform_thread){0};
+    read_of_thread(id, "stat", text, sizeof text);
+    const char *name_end = strrchr(text, ')');
+    if (!name_end || sscanf(name_end, ") %c", &thread->state) != 1)
+        return false;
+    read_of_thread(id, "syscall", text, sizeof text); /* "running", or the number and the arguments */
+    if (sscanf(text, "%ld %lx", &number, &argument) != 2)
+        return true;
+    for (size_t i = 0; i < sizeof sleeping_calls / sizeof *sleeping_calls; i++) {
+        if (sleeping_calls[i].number != number)
+            continue;
+        snprintf(thread->call, sizeof thread->call, "%s", sleeping_calls[i].name);
+        snprintf(path, sizeof path, "/proc/self/fd/%lu", argument);
+        if (sleeping_calls[i].file && readlink(path, thread->object, sizeof thread->object - 1) < 0)
+            thread->object[0] = '\0';
+    }
+    return true;
+}
+
 char platform_peer_state(int socket)
 {
     struct platform_process process;
@@ -393,17 +467,32 @@ bool platform_thread_leave(const int *cores, int count)
 
 /* ---- futex -------------------------------------------------------------------------------------------- */
 
-void futex_wait(atomic_uint *word, unsigned expected, int64_t deadline)
+static void wait_on(atomic_uint *word, unsigned expected, int64_t deadline, int operation)
 {
     struct timespec until = {.tv_sec = deadline / CLOCK_SECOND, .tv_nsec = deadline % CLOCK_SECOND};
     /* FUTEX_WAIT_BITSET takes an absolute time of CLOCK_MONOTONIC. */
-    syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, expected, deadline == CLOCK_NEVER ? NULL : &until,
-            NULL, FUTEX_BITSET_MATCH_ANY);
+    syscall(SYS_futex, word, operation, expected, deadline == CLOCK_NEVER ? NULL : &until, NULL,
+            FUTEX_BITSET_MATCH_ANY);
+}
+
+void futex_wait(atomic_uint *word, unsigned expected, int64_t deadline)
+{
+    wait_on(word, expected, deadline, FUTEX_WAIT_BITSET_PRIVATE);
 }
 
 void futex_wake_all(atomic_uint *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void futex_wait_shared(atomic_uint *word, unsigned expected, int64_t deadline)
+{
+    wait_on(word, expected, deadline, FUTEX_WAIT_BITSET);
+}
+
+void futex_wake_shared(atomic_uint *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------------ */

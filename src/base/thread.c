@@ -2,6 +2,7 @@
  * with the first use and stay. Any thread. */
 #include "base/thread.h"
 
+#include <errno.h>
 #include <stddef.h>
 #include <time.h>
 
@@ -12,6 +13,31 @@ int thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(thread, NULL, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+/* More than such a thread needs: the thread-local memory of all libraries is part of it. Pages that are not
+ * touched take no memory. */
+#define SMALL_STACK ((size_t)256 << 10)
+
+int thread_start_small(pthread_t *thread, void *(*run)(void *), void *argument)
+{
+    sigset_t all, before;
+    pthread_attr_t small;
+    pthread_t unwanted;
+    sigfillset(&all);
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, SMALL_STACK);
+    if (!thread)
+        pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(thread ? thread : &unwanted, &small, run, argument);
+    if (error == EINVAL) { /* not even the thread-local memory fits */
+        pthread_attr_setstacksize(&small, 32 * SMALL_STACK);
+        error = pthread_create(thread ? thread : &unwanted, &small, run, argument);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&small);
     return error;
 }
 

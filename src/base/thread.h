@@ -9,6 +9,9 @@
 /* 0, or an errno value. Signals are the program's: the thread inherits that all are blocked. */
 int thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 
+/* The same with a small stack, for a thread that mostly sleeps. `thread` NULL: nobody joins it. */
+int thread_start_small(pthread_t *thread, void *(*run)(void *), void *argument);
+
 /* Around a system call that creates or writes a file: no signal interrupts it, and neither SIGXFSZ (past
  * `ulimit -f`) nor SIGPIPE (no reader) ends the process. */
 struct held_signals {

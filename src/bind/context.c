@@ -6,6 +6,7 @@
 
 #include "bind/blocking.h"
 #include "bind/errors.h"
+#include "bind/stacks.h"
 #include "native/entry.h"
 
 #include <pthread.h>
@@ -67,6 +68,7 @@ static hvd_context *open_context(hvd_config *config)
     hvd_context *opened = NULL;
     hvd_status status;
     hvd_config_set_interrupt(config, blocking_interrupted, NULL);
+    stacks_provide();
     if (!blocking_begin()) {
         blocking_refuse();
         return NULL;
@@ -131,6 +133,7 @@ static void in_forked_child(void)
     opening = false;
     blocking_forget_threads();
     entry_forget_threads();
+    stacks_forget_file();
 }
 
 int context_init_module(void)

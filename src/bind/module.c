@@ -13,6 +13,7 @@
 #include "bind/rendezvous.h"
 #include "bind/request.h"
 #include "bind/result.h"
+#include "bind/stacks.h"
 #include "bind/tables.h"
 #include "bind/tensor.h"
 #include "native/entry.h"
@@ -422,7 +423,7 @@ PyMODINIT_FUNC PyInit__core(void)
     PyObject *module = PyModule_Create(&definition);
     if (module && !errors_init_module() && !context_init_module() && !tensor_init_module() &&
         !result_init_module(module) && !tables_init_module(module) && !request_init_module(module) &&
-        !operation_init_module(module) && !rendezvous_init_module(module))
+        !operation_init_module(module) && !rendezvous_init_module(module) && !stacks_init_module())
         return module;
     Py_XDECREF(module);
     return NULL;

@@ -123,6 +123,7 @@ static void note_fork(void *owner)
     struct hvd_context *context = owner;
     close_descriptor(&context->claim);
     page_forget(&context->page);
+    stacks_forget();
     atomic_store(&context->forked, true);
 }
 
@@ -134,6 +135,7 @@ static void close_context(struct hvd_context *context)
     membership_close(context);
     rendezvous_close(context->rendezvous);
     observe_close(context);
+    stacks_close(&context->stacks);
     page_leave(&context->page);
     tuning_close(context);
     close_descriptor(&context->claim);
@@ -169,6 +171,7 @@ static hvd_code open_context(struct hvd_context *context, const hvd_config *conf
     TRY(identity_find(context, config ? config->mpi_comm : NULL, deadline, status));
     TRY(recorder_open(context, status));
     TRY(nonfinite_open(context, status));
+    TRY(stacks_open(&context->stacks, settings, &context->page, status));
     TRY(observe_open(context, status));
     TRY(tuning_open(context, status));
     TRY(join(context, deadline, status));

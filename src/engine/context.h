@@ -13,6 +13,7 @@
 #include "engine/nonfinite.h"
 #include "engine/overlap.h"
 #include "engine/sets.h"
+#include "engine/stacks.h"
 #include "engine/steps.h"
 #include "engine/turns.h"
 #include "horovod.h"
@@ -93,6 +94,7 @@ struct hvd_context {
     struct counters counters;
     struct page_writer page; /* what other processes may know of this rank */
     struct steps steps;
+    struct stacks stacks;
     struct sets sets;
 
     /* Under handles_lock. */

@@ -31,9 +31,8 @@ static void set_time(_Atomic int64_t *word, int64_t value)
     atomic_store_explicit(word, value, memory_order_release);
 }
 
-/* Copies what is no atomic, in whole words; none of it is stored before what was stored earlier. A fence
- * would do that as well, but ThreadSanitizer knows none. */
-static void set_words(void *to, const void *from, size_t bytes)
+/* A fence would do as well, but ThreadSanitizer knows none. */
+void page_set_words(void *to, const void *from, size_t bytes)
 {
     typedef uint64_t __attribute__((may_alias)) word;
     for (size_t at = 0; at < bytes; at += sizeof(word)) {
@@ -157,7 +156,7 @@ static void write_identity(struct page *page, const struct page_identity *identi
 {
     uint64_t generation = atomic_load(&page->head.generation) | 1;
     set(&page->head.generation, generation);
-    set_words(&page->head.identity, identity, sizeof *identity);
+    page_set_words(&page->head.identity, identity, sizeof *identity);
     set(&page->head.generation, generation + 1);
 }
 
@@ -257,7 +256,7 @@ uint32_t page_add_name(struct page_writer *writer, const char *text)
     size_t length = strlen(text), kept = length < sizeof end ? length : sizeof end - 1;
     memcpy(end, text + length - kept, kept);
     set(&name->id, 0);
-    set_words(name->text, end, sizeof name->text);
+    page_set_words(name->text, end, sizeof name->text);
     atomic_store_explicit(&name->uses, 1, memory_order_release);
     set(&name->id, writer->name_id);
     return writer->name_id;
@@ -426,7 +425,7 @@ void page_set_nan(struct page_writer *writer, const char *tensor, int64_t step)
         return;
     append_text(text, sizeof text, "%s", tensor);
     set_time(&head->nan_step, step);
-    set_words(head->nan, text, sizeof text);
+    page_set_words(head->nan, text, sizeof text);
 }
 
 void page_set_check(struct page_writer *writer, const char *difference)
@@ -435,7 +434,7 @@ void page_set_check(struct page_writer *writer, const char *difference)
     char text[PAGE_DIVERGENCE_TEXT] = "";
     if (difference) {
         append_text(text, sizeof text, "%s", difference);
-        set_words(head->divergence, text, sizeof text);
+        page_set_words(head->divergence, text, sizeof text);
         set(&head->divergences, atomic_load(&head->divergences) + 1);
     }
     set(&head->parameter_checks, atomic_load(&head->parameter_checks) + 1);

@@ -37,6 +37,7 @@ enum {
     PAGE_NEGOTIATIONS = 7, /* the last one has no limit */
     PAGE_RECORDS = 10688,
     PAGE_STEPS = 128,
+    PAGE_STACK_TEXT = 16320,
     PAGE_NAN_TEXT = 128,
     PAGE_DIVERGENCE_TEXT = 320
 };
@@ -101,6 +102,18 @@ struct page_head {
     atomic_uint_fast64_t parameter_checks, divergences;
     char divergence[PAGE_DIVERGENCE_TEXT]; /* the latest */
 };
+
+/* By which other processes ask this rank for its stack: see page_stack.h. */
+struct page_stack {
+    atomic_uint listens;  /* a thread of the rank answers */
+    atomic_uint asked;    /* the number of the newest question; a futex word */
+    atomic_uint begun;    /* the question to which `text` says something */
+    atomic_uint answered; /* the question to which it says all */
+    atomic_uint changes;  /* odd while `text` is written */
+    atomic_uint length;
+    _Alignas(64) char text[PAGE_STACK_TEXT];
+};
+_Static_assert(sizeof(struct page_stack) == 16384, "pages of the system");
 
 struct page_set {
     _Atomic int32_t id, size; /* size 0: this rank does not take part, or no longer */
@@ -177,8 +190,12 @@ struct page {
     struct page_negotiations negotiations;
     struct page_record records[PAGE_RECORDS];
     struct page_step steps[PAGE_STEPS]; /* the step of `count` is at count % PAGE_STEPS */
+    struct page_stack stack;
 };
 _Static_assert(sizeof(struct page_head) <= 4096 && sizeof(struct page) <= PAGE_BYTES, "it fits");
+
+/* Copies what is no atomic, in whole words; none of it is stored before what was stored earlier. */
+void page_set_words(void *to, const void *from, size_t bytes);
 
 /* ---- the starter of a process -------------------------------------------------------------------------- */
 

@@ -94,15 +94,17 @@ def status_until(launcher: Launcher, pattern: str, code: int, *words: str) -> st
 @pytest.mark.parametrize(
     ("what", "does"),
     [
-        ("sleep", "sleeps in its own program"),
-        ("loop", "runs its own program"),
-        ("holds the lock", "sleeps in its own program"),
+        ("sleep", "sleeps"),
+        ("loop", "computes"),
+        ("holds the lock", "sleeps, in C code that keeps Python's lock"),
     ],
 )
 def test_late_rank(launcher: Launcher, what: str, does: str) -> None:
     launcher.start("-np", "3", *launcher.python(PROGRAM), what)
     text = status_until(
-        launcher, rf"^ranks 0, 2 wait for rank 1 in allreduce\.loss, for \d+ s; rank 1 {does}\n", 3
+        launcher,
+        rf"^rank 1 {does}: \S+\.py:\d+ in late: .*; ranks 0, 2 wait for it in allreduce\.loss, for \d+ s\n",
+        3,
     )
     assert re.search(
         r"^job \w+ \([0-9a-f]{8}\)  3 ranks on host \S+  up \S+ \w+  step 20, none for ", text, re.MULTILINE
@@ -130,7 +132,8 @@ def test_branches(launcher: Launcher) -> None:
     launcher.start("-np", "3", *launcher.python(PROGRAM), "branch")
     status_until(
         launcher,
-        r"^ranks 0, 2 wait in allreduce\.loss, but rank 1 in allreduce\.validation: "
+        r"^ranks 0, 2 wait in allreduce\.loss \(\S+\.py:30\), but rank 1 in allreduce\.validation "
+        r"\(\S+\.py:18\): "
         r"the programs took different branches\n",
         3,
     )
@@ -179,7 +182,7 @@ def test_no_job(launcher: Launcher) -> None:
 
 def test_json(launcher: Launcher) -> None:
     launcher.start("-np", "3", *launcher.python(PROGRAM), "sleep")
-    status_until(launcher, r"wait for rank 1 in allreduce\.loss", 3)
+    status_until(launcher, r"wait for it in allreduce\.loss", 3)
     job = job_of(launcher)
     result = status(launcher, job[:9], "--json")
     found = json.loads(result.stdout)
@@ -209,11 +212,11 @@ def test_steps_that_the_program_reports(launcher: Launcher) -> None:
 
 def test_watch(launcher: Launcher) -> None:
     job = launcher.start("-np", "3", *launcher.python(PROGRAM), "sleep")
-    status_until(launcher, r"wait for rank 1 in allreduce\.loss", 3)
+    status_until(launcher, r"wait for it in allreduce\.loss", 3)
     watch = launcher.start("--status", "--watch", "0.2", job_of(launcher))
     assert watch.stdout
     lines: list[str] = []
-    while sum(line.startswith("ranks 0, 2 wait for rank 1 in") for line in lines) < 3:
+    while sum(line.startswith("rank 1 sleeps: ") for line in lines) < 3:
         lines.append(watch.stdout.readline())
         assert lines[-1], lines
     assert re.match(r"\d\d:\d\d:\d\d\n", lines[0])
@@ -227,13 +230,13 @@ def test_question_by_a_signal(launcher: Launcher) -> None:
     path = launcher.folder / "stderr"
     with path.open("w") as file:
         job = launcher.start("-np", "3", *launcher.python(PROGRAM), "sleep", stderr=file)
-    status_until(launcher, r"wait for rank 1 in allreduce\.loss", 3)
-    said = "ranks 0, 2 wait for rank 1 in allreduce.loss, for"
+    status_until(launcher, r"wait for it in allreduce\.loss", 3)
+    said = "ranks 0, 2 wait for it in allreduce.loss, for"
     for times in (1, 2):
         job.send_signal(signal.SIGQUIT)
         assert wait_until(lambda times=times: path.read_text().count(said) == times), path.read_text()
-    assert re.search(r"^1 +\S+ +sleeps in its own program .* <- late$", path.read_text(), re.MULTILINE)
-    status_until(launcher, r"wait for rank 1 in allreduce\.loss", 3)
+    assert re.search(r"^1 +\S+ +sleeps \S+\.py:\d+ .* <- late$", path.read_text(), re.MULTILINE)
+    status_until(launcher, r"wait for it in allreduce\.loss", 3)
     assert job.poll() is None, "the job goes on"
 
 
@@ -286,12 +289,12 @@ def test_connections_to_a_launcher(launcher: Launcher) -> None:
     own = launcher.run("--version").stdout.strip()
 
     asker = Asker(job)
-    asker.send("FRAME_ASK", text(own))
+    asker.send("FRAME_ASK", text(own) + b"\0")
     heard, survey = kinds["FRAME_HEARD"], kinds["FRAME_SURVEY"]
     assert asker.receive() == [heard, survey, *[kinds["FRAME_SIGHT"]] * 2, kinds["FRAME_LOOKED"]]
 
     asker = Asker(job)
-    asker.send("FRAME_ASK", text("0.9"))
+    asker.send("FRAME_ASK", text("0.9") + b"\0")
     assert asker.receive() == [heard, kinds["FRAME_REFUSED"]]
 
     for wrong in (b"\xff\xff\xff\xff", b"\0\0\0\0", b"\5\0\0\0hello"):
@@ -309,8 +312,8 @@ def test_connections_to_a_launcher(launcher: Launcher) -> None:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["--json", "true"], "--json and --watch need --status"),
-        (["--watch", "5", "true"], "--json and --watch need --status"),
+        (["--json", "true"], "--json, --stacks and --watch need --status"),
+        (["--watch", "5", "true"], "--json, --stacks and --watch need --status"),
         (["--status", "a61c", "--json", "b72d"], "--status takes one job, not b72d as well"),
         (["--status", "--watch", "0"], "--watch=0 must be a number from 0.1 to 86400"),
         (["--status", "--watch=soon"], "--watch=soon must be a number from 0.1 to 86400"),

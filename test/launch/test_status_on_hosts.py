@@ -57,9 +57,11 @@ def states(on_hosts: OnHosts) -> dict[str, Any]:
 
 def test_all_hosts(launcher: Launcher, on_hosts: OnHosts) -> None:
     on_hosts.start("-H", "a:1,b:2", *launcher.python(PROGRAM), "2", "late")
-    text = status_until(on_hosts, r"^ranks 0, 1 wait for rank 2 in allreduce\.loss, for \d+ s; rank 2 sleeps")
+    text = status_until(
+        on_hosts, r"^rank 2 \(host b\) sleeps: .*; ranks 0, 1 wait for it in allreduce\.loss, for"
+    )
     assert re.search(r"^job \w+ \(\w{8}\)  3 ranks on 2 hosts  up .*  step 20, none for ", text, re.MULTILINE)
-    assert re.search(r"^2 +b +sleeps in its own program .* <- late$", text, re.MULTILINE)
+    assert re.search(r"^2 +b +sleeps \S+\.py:\d+ .* <- late$", text, re.MULTILINE)
     assert re.search(r"^0, 1 +2 hosts +waits in allreduce\.loss ", text, re.MULTILINE)
     found = states(on_hosts)
     assert found["job"]["all_hosts"]
@@ -78,7 +80,7 @@ def test_all_hosts(launcher: Launcher, on_hosts: OnHosts) -> None:
 
 def test_launcher_on_a_host_without_ranks(launcher: Launcher, on_hosts: OnHosts) -> None:
     on_hosts.start("-H", "b:1,10.83.0.3:1", *launcher.python(PROGRAM), "0", "late")
-    text = status_until(on_hosts, r"^rank 1 waits for rank 0 in allreduce\.loss")
+    text = status_until(on_hosts, r"^rank 0 .*; rank 1 waits for it in allreduce\.loss")
     assert re.search(r"^1 +10\.83\.0\.3 +waits in", text, re.MULTILINE), "the name that the user gave"
     result = status(on_hosts, host="b")
     assert "1 of its 2 ranks on host b" in result.stdout, "without the launcher only its own"
@@ -91,7 +93,7 @@ def test_rank_that_is_stopped_on_another_host(launcher: Launcher, on_hosts: OnHo
 
 def test_host_that_is_cut_off(launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts) -> None:
     on_hosts.start("-H", "a:1,b:2", *launcher.python(PROGRAM), "2", "late")
-    status_until(on_hosts, r"^ranks 0, 1 wait for rank 2 ")
+    status_until(on_hosts, r"^rank 2 .*; ranks 0, 1 wait for it ")
     try:
         hosts.cut("a", "b")
         hosts.cut("b", "a")
@@ -107,7 +109,7 @@ def test_host_that_is_cut_off(launcher: Launcher, hosts: VirtualHosts, on_hosts:
     assert [rank["state"] for rank in found["ranks"]] == ["waits", "unseen", "unseen"]
     assert found["hosts"][1]["silent_seconds"] > 0
     assert found["waiting"][0]["hidden"] == 2
-    status_until(on_hosts, r"^ranks 0, 1 wait for rank 2 ")
+    status_until(on_hosts, r"^rank 2 .*; ranks 0, 1 wait for it ")
 
 
 def agents_of(hosts: VirtualHosts, name: str) -> list[int]:
@@ -123,12 +125,12 @@ def agents_of(hosts: VirtualHosts, name: str) -> list[int]:
 
 def test_agent_that_is_stopped(launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts) -> None:
     on_hosts.start("-H", "a:1,b:1", *launcher.python(PROGRAM), "1", "late")
-    status_until(on_hosts, r"^rank 0 waits for rank 1 ")
+    status_until(on_hosts, r"^rank 1 .*; rank 0 waits for it ")
     (agent,) = agents_of(hosts, "b")
     os.kill(agent, signal.SIGSTOP)
     status_until(on_hosts, r"^host b \(rank 1\) does not answer for ")
     os.kill(agent, signal.SIGCONT)
-    status_until(on_hosts, r"^rank 0 waits for rank 1 ")
+    status_until(on_hosts, r"^rank 1 .*; rank 0 waits for it ")
 
 
 def test_verdict_of_a_stall(launcher: Launcher, on_hosts: OnHosts) -> None:
@@ -136,15 +138,15 @@ def test_verdict_of_a_stall(launcher: Launcher, on_hosts: OnHosts) -> None:
     env = launcher.environment(HOROVOD_STALL_CHECK_TIME_SECONDS="1")
     with path.open("w") as file:
         on_hosts.start("-H", "b:1,c:1", *launcher.python(PROGRAM), "1", "late", stderr=file, env=env)
-    said = "horovodrun: rank 0 waits for rank 1 in allreduce.loss, for "
-    assert wait_until(lambda: said in path.read_text()), path.read_text()
+    said = r"(?m)^horovodrun: rank 1 \(host c\) sleeps: .*; rank 0 waits for it in allreduce\.loss, for "
+    assert wait_until(lambda: re.search(said, path.read_text()) is not None), path.read_text()
 
 
 def test_many_ask_at_once(launcher: Launcher, on_hosts: OnHosts) -> None:
     on_hosts.start("-H", "a:1,b:1", *launcher.python(PROGRAM), "1", "late")
-    status_until(on_hosts, r"^rank 0 waits for rank 1 ")
+    status_until(on_hosts, r"^rank 1 .*; rank 0 waits for it ")
     asked = [on_hosts.start("--status") for _ in range(6)]
     for each in asked:
         out, errors = each.communicate(timeout=AT_MOST)
         assert each.returncode == 3, errors
-        assert out.startswith("rank 0 waits for rank 1 in allreduce.loss, for")
+        assert re.match(r"rank 1 \(host b\) sleeps: .*; rank 0 waits for it in allreduce\.loss, for", out)

@@ -37,6 +37,9 @@ static struct sight make(int requests)
                                             .process_start = 99,
                                             .opened = NOW - 500,
                                             .opened_at = 12345};
+    const char stack[] = "S\tasked\nT\t7\tS\tfutex\t\tMain\nP\ta.py\t3\tf\tx = 1\n";
+    sight.stack = stack_parse(stack, strlen(stack));
+    assert_non_null(sight.stack);
     page->state = PAGE_FAILED;
     strcpy(page->cause, "rank 2 is lost");
     page->child = 76;
@@ -143,8 +146,11 @@ TEST(test_a_sight_passes_through_a_message)
     assert_int_equal(got.sockets.count, 1);
     assert_int_equal(got.sockets.list->local.port, sent.sockets.list->local.port);
     assert_int_equal(got.sockets.list->busy, sent.sockets.list->busy);
-    sockets_free(&got.sockets);
     assert_true(got.load.runnable == 8 && got.load.cores == 4);
+    assert_non_null(got.stack);
+    assert_string_equal(got.stack->threads->python->text, "x = 1");
+    free(got.stack);
+    sockets_free(&got.sockets);
     wire_reset(&message);
     sight_free(&sent);
 }
@@ -240,4 +246,104 @@ TEST(test_the_page_of_a_process)
     free(sights);
     host_pages_free(pages);
     close(fd);
+}
+
+/* ---- stacks -------------------------------------------------------------------------------------------- */
+
+enum { PAGES = 12 };
+
+/* A rank of this process that listens; it waits since then in a request of that name, or, with "", is in its
+ * program. */
+static struct page_writer rank_of(const char *job, int rank, int64_t since, const char *request)
+{
+    struct platform_process own;
+    assert_true(platform_process(getpid(), &own));
+    struct page_identity identity = {
+        .rank = rank, .size = PAGES, .process = getpid(), .process_start = own.start, .opened = since};
+    struct page_writer writer = {0};
+    snprintf(identity.job, sizeof identity.job, "%s", job);
+    ASSERT_OK(page_open(&writer, "", &identity, &check_status));
+    page_joined(&writer, rank, PAGES);
+    page_stack_open(writer.page);
+    if (*request) {
+        uint32_t name = page_add_name(&writer, request);
+        page_sleeps(&writer, page_submitted(&writer, &(struct page_entry){.submitted = since, .name = name}),
+                    since);
+    }
+    return writer;
+}
+
+/* Writes an x for each rank that is asked, and takes the answers of those that answer at once. */
+static void asked(struct page_writer *ranks, int count, enum stacks stacks, const char *job,
+                  const char *expected)
+{
+    char text[PAGES + 1] = "";
+    unsigned before[PAGES];
+    struct host_pages *pages = host_pages_create();
+    assert_non_null(pages);
+    for (int i = 0; i < count; i++) {
+        before[i] = atomic_load(&ranks[i].page->stack.asked);
+        assert_true(host_pages_add(pages, atomic_load(&ranks[i].fd)));
+    }
+    host_pages_read(pages);
+    host_pages_ask(pages, stacks, job);
+    for (int i = 0; i < count; i++)
+        text[i] = atomic_load(&ranks[i].page->stack.asked) == before[i] ? '-' : 'x';
+    assert_string_equal(text, expected);
+    host_pages_free(pages);
+}
+
+static void leave(struct page_writer *ranks, int count)
+{
+    for (int i = 0; i < count; i++) {
+        page_leave(&ranks[i]);
+        page_free(&ranks[i]);
+    }
+}
+
+TEST(test_which_ranks_are_asked)
+{
+    int64_t now = clock_now(), then = now - 5 * CLOCK_SECOND;
+    struct page_writer ranks[PAGES] = {rank_of("one", 0, then, "loss"), rank_of("one", 1, then, "loss"),
+                                       rank_of("one", 2, then, ""),     rank_of("one", 3, then, "other"),
+                                       rank_of("one", 4, now, ""),      rank_of("two", 0, then, "")};
+    asked(ranks, 6, STACKS_LATE, NULL, "x-xx-x"); /* one for each request, and none for a moment */
+    asked(ranks, 6, STACKS_LATE, "one", "x-xx--");
+    asked(ranks, 6, STACKS_ALL, "on", "xxxxx-");
+    asked(ranks, 6, STACKS_NONE, NULL, "------");
+    page_stack_close(ranks[2].page);
+    asked(ranks, 6, STACKS_LATE, NULL, "x--x-x");
+    leave(ranks, 6);
+    for (int i = 0; i < PAGES; i++)
+        ranks[i] = rank_of("one", i, then, "");
+    asked(ranks, PAGES, STACKS_LATE, NULL, "xxxxxxxx----");
+    leave(ranks, PAGES);
+}
+
+TEST(test_answers)
+{
+    static const char answer[PAGE_STACK_TEXT] = "S\tasked\nT\t1\tS\t\t\t\n";
+    struct page_writer ranks[] = {rank_of("one", 0, 1, ""), rank_of("one", 1, 1, "")};
+    struct host_pages *pages = host_pages_create();
+    int count;
+    assert_non_null(pages);
+    for (int i = 0; i < 2; i++)
+        assert_true(host_pages_add(pages, atomic_load(&ranks[i].fd)));
+    host_pages_read(pages);
+    host_pages_ask(pages, STACKS_LATE, NULL);
+    assert_false(host_pages_answers(pages, false));
+    page_stack_answer(ranks[0].page, 1, answer, strlen(answer), true);
+    page_stack_answer(ranks[1].page, 1, answer, strlen(answer), false); /* more may follow */
+    assert_false(host_pages_answers(pages, false));
+    assert_true(host_pages_answers(pages, true));
+    struct sight *sights = host_pages_take(pages, &count);
+    assert_int_equal(count, 2);
+    for (int i = 0; i < count; i++) {
+        assert_non_null(sights[i].stack);
+        assert_int_equal(sights[i].stack->how, STACK_ASKED);
+        sight_free(&sights[i]);
+    }
+    free(sights);
+    host_pages_free(pages);
+    leave(ranks, 2);
 }

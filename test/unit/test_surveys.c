@@ -140,6 +140,11 @@ TEST(test_lists_of_ranks)
     surveys_free(&surveys);
 }
 
+static const char stack[] =
+    "S\tsignal\nT\t71\tS\tread\tpipe:[5]\t\nP\t/x/site-packages/torch/utils/data/deep/fetch.py\t54\tfetch\t\n"
+    "P\t/data/train.py\t88\tmain\tfor x in \"loader\":\nC\tread\tlibc.so.6\nT\t72\tS\tfutex\t\tThread-1\n"
+    "P\ta.py\t1\twait\t\n";
+
 /* What is printed of four ranks, of which rank 1 is late. */
 static char *printed(void (*write)(const struct survey *survey, FILE *file), int64_t waited)
 {
@@ -162,6 +167,8 @@ static char *printed(void (*write)(const struct survey *survey, FILE *file), int
             sight->page.reporters[sight->page.reporter_count++] =
                 (struct page_reporter){.rank = 1, .total = waited, .share = 0.14};
         }
+        if (i == 1)
+            sight->stack = stack_parse(stack, strlen(stack));
     }
     struct survey_origin origin = {.id = "0123456789abcdef0123456789abcdef",
                                    .name = "train",
@@ -179,19 +186,29 @@ TEST(test_text)
     char *text = printed(status_text_write, 14 * CLOCK_SECOND);
     assert_string_equal(
         text,
-        "ranks 0, 2, 3 wait for rank 1 in allreduce.grad, for 14 s; rank 1 sleeps in its own program\n"
+        "rank 1 (host a) is in the data loader, in C code that keeps Python's lock: train.py:88 in main: for "
+        "x in "
+        "\"loader\":; ranks 0, 2, 3 wait for it in allreduce.grad, for 14 s\n"
         "\n"
         "job train (01234567)  4 ranks on 2 hosts  up 16 min  step 5203, none for 14 s (median step 74 ms)\n"
         "waiting  1 request for rank 1: allreduce.grad (14 s)\n"
         "\n"
         "rank         host         state                                  in Horovod   late  late/step     "
         "memory\n"
-        "1            a            sleeps in its own program                     0 %   14 %      10 ms    "
+        "1            a            is in the data loader train.py:88             0 %   14 %      10 ms    "
         "0.51 GB"
         "   <- late\n"
         "0, 2, 3      2 hosts      waits in allreduce.grad                      14 %    0 %       0 ms    "
         "0.51 GB"
-        "\n");
+        "\n"
+        "\n"
+        "rank 1, thread 71, interrupted, state S, in read of pipe:[5]\n"
+        "  .../torch/utils/data/deep/fetch.py:54         fetch                 \n"
+        "  /data/train.py:88                             main                  for x in \"loader\":\n"
+        "  read                                          libc.so.6\n"
+        "\n"
+        "rank 1, thread 72 (Thread-1), interrupted, state S, in futex\n"
+        "  a.py:1                                        wait                  \n");
     free(text);
 }
 
@@ -212,14 +229,22 @@ TEST(test_json)
     assert_non_null(
         strstr(text, "\"last_step_seconds\": 14.000, \"steps\": 1203, \"step\": 5203, \"samples\": 256, "
                      "\"step_seconds\": 0.074, \"steps_per_second\": 13.5135}"));
-    assert_non_null(strstr(text, "\"verdict\": {\"exit\": 3, \"kind\": \"late\", \"text\": \"ranks 0, 2"));
+    assert_non_null(
+        strstr(text, "\"verdict\": {\"exit\": 3, \"kind\": \"late\", \"text\": \"rank 1 (host a) "));
     assert_non_null(strstr(text, "\"waits\": [0, 2, 3], \"missing\": [1], \"hidden\": 0}]"));
     assert_non_null(strstr(text, "{\"rank\": 1, \"host\": \"a\", \"local_rank\": 0, \"pid\": 1001, "
-                                 "\"state\": \"program\", \"text\": \"sleeps in its own program\", "
+                                 "\"state\": \"program\", \"text\": \"is in the data loader train.py:88\", "
                                  "\"seconds\": null, "));
     assert_non_null(strstr(text,
                            "\"late_seconds\": 14.000, \"late_share\": 0.1400, \"late_ms_per_step\": 10.360, "
                            "\"program\": {\"running\": 60.000, \"runnable\": 1.500, \"blocked\": 0.000}"));
+    assert_non_null(
+        strstr(text, "\"stack\": {\"interrupted\": true, \"call\": \"read\", \"python\": [{\"function\": "
+                     "\"fetch\", "));
+    assert_non_null(strstr(text, "{\"function\": \"main\", \"file\": \"/data/train.py\", \"line\": 88, "
+                                 "\"text\": \"for x in \\\"loader\\\":\"}], "
+                                 "\"c\": [{\"function\": \"read\", \"library\": \"libc.so.6\"}]}"));
+    assert_non_null(strstr(text, "\"stack\": null"));
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
     free(text);
 }

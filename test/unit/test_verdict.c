@@ -83,12 +83,12 @@ TEST(test_a_late_rank)
             submit(&scene, i, "allreduce.grad", 14 + i);
     scene.ranks[2].system.state = 'R';
     says(&scene, VERDICT_LATE,
-         "ranks 0, 1, 3 wait for rank 2 in allreduce.grad, for 17 s; rank 2 runs its own program");
+         "rank 2 (host b) runs its own program; ranks 0, 1, 3 wait for it in allreduce.grad, for 17 s");
     scene.ranks[2].system.state = 'D';
-    says(&scene, VERDICT_LATE,
-         "ranks 0, 1, 3 wait for rank 2 in allreduce.grad, for 17 s; rank 2 waits for a disk or a network "
-         "file in "
-         "its own program");
+    says(
+        &scene, VERDICT_LATE,
+        "rank 2 (host b) waits for a disk or a network file in its own program; ranks 0, 1, 3 wait for it in "
+        "allreduce.grad, for 17 s");
 }
 
 TEST(test_late_ranks)
@@ -97,7 +97,10 @@ TEST(test_late_ranks)
     start(&scene);
     submit(&scene, 3, "broadcast.x", 2);
     says(&scene, VERDICT_LATE,
-         "rank 3 waits for ranks 0-2 in broadcast.x, for 2 s; rank 0 sleeps in its own program");
+         "ranks 0-2 are late, and rank 0 (host a) sleeps in its own program; rank 3 waits for them in "
+         "broadcast.x, "
+         "for 2 "
+         "s");
 }
 
 TEST(test_a_moment_is_no_delay)
@@ -131,10 +134,12 @@ TEST(test_branches)
          "branches");
     scene.ranks[1].page.thread_count = 0; /* it goes on, and will wait later */
     says(&scene, VERDICT_LATE,
-         "rank 1 waits for ranks 0, 2, 3 in allreduce.val, for 9 s; rank 0 waits in allreduce.loss");
+         "ranks 0, 2, 3 are late, and rank 0 (host a) waits in allreduce.loss; rank 1 waits for them in "
+         "allreduce.val, "
+         "for 9 s");
     scene.requests[1][0].submitted = NOW - 3 * CLOCK_SECOND;
     says(&scene, VERDICT_LATE,
-         "ranks 0, 2, 3 wait for rank 1 in allreduce.loss, for 5 s; rank 1 sleeps in its own program");
+         "rank 1 (host a) sleeps in its own program; ranks 0, 2, 3 wait for it in allreduce.loss, for 5 s");
 }
 
 TEST(test_a_stopped_rank_explains_all)
@@ -209,6 +214,72 @@ TEST(test_data_that_move_for_long)
     start(&scene);
     submit(&scene, 1, "allgather.big", 30)->decided = NOW - 25 * CLOCK_SECOND;
     says(&scene, VERDICT_LATE, "allgather.big moves its data for 25 s, and has not ended on rank 1");
+}
+
+/* ---- with stacks --------------------------------------------------------------------------------------- */
+
+static struct stack *stack_of(const char *text)
+{
+    struct stack *stack = stack_parse(text, strlen(text));
+    assert_non_null(stack);
+    return stack;
+}
+
+/* Rank 1 is late with this stack; the sentence begins with `words`. */
+static void is_late(const char *stack, const char *words)
+{
+    struct scene scene;
+    char whole[SURVEY_TEXT];
+    start(&scene);
+    for (int i = 0; i < RANKS; i++)
+        if (i != 1)
+            submit(&scene, i, "allreduce.grad", 14);
+    scene.ranks[1].stack = stack_of(stack);
+    snprintf(whole, sizeof whole, "rank 1 (host a) %s; ranks 0, 2, 3 wait for it in allreduce.grad, for 14 s",
+             words);
+    says(&scene, VERDICT_LATE, whole);
+}
+
+TEST(test_what_a_late_rank_does)
+{
+    is_late(
+        "S\tasked\nT\t11\tS\tread\tpipe:[7]\tMainThread\nP\t/data/set.py\t43\t__getitem__\timg = "
+        "open(path).read()\n"
+        "P\t/x/site-packages/torch/utils/data/_utils/fetch.py\t54\tfetch\t\nP\t/data/train.py\t88\tmain\t\n",
+        "is in the data loader: set.py:43 in __getitem__: img = open(path).read()");
+    is_late(
+        "S\tasked\nT\t11\tR\t\t\t\nP\t/x/lib/python3.11/random.py\t5\tchoice\t\nP\ttrain.py\t61\tloss_fn\t\n",
+        "computes: train.py:61 in loss_fn");
+    is_late("S\tsignal\nT\t11\tS\tclock_nanosleep\t\t\nP\ttrain.py\t7\tf\tg()\nC\tsleep\tlibc.so.6\n",
+            "sleeps, in C code that keeps Python's lock: train.py:7 in f: g()");
+    is_late("S\tsignal\nT\t11\tR\t\t\t\nC\tmemcpy\tlibc.so.6\nC\tsolve\tsolver\n",
+            "computes: solve of solver");
+    is_late("S\tasked\nT\t11\tS\tread\t/tmp/fifo\t\nP\ta.py\t1\t<module>\t\n",
+            "waits to read /tmp/fifo: a.py:1 in <module>");
+    is_late("S\tasked\nT\t11\tD\tread\t/net/x\t\nP\ta.py\t1\tf\t\n",
+            "waits for a disk or a network file: a.py:1 in f");
+    is_late("S\tasked\nT\t11\tS\tfutex\t\t\nP\t/x/lib/python3.11/threading.py\t5\twait\t\n"
+            "P\t/x/lib/python3.11/queue.py\t5\tget\t\nP\ta.py\t1\tf\t\n",
+            "waits for a queue: a.py:1 in f");
+    is_late("S\tasked\nT\t11\tS\tfutex\t\t\nP\ta.py\t1\tf\t\nP\t/x/queue.py\t5\tcalls_f\t\n",
+            "waits for a lock: a.py:1 in f");
+    is_late("S\tnothing\nT\t11\tS\trecvfrom\tsocket:[5]\t\n", "waits for a connection");
+    is_late("S\tnothing\n", "sleeps in its own program"); /* no thread is known: its state is */
+}
+
+TEST(test_lines_of_branches)
+{
+    struct scene scene;
+    start(&scene);
+    for (int i = 0; i < RANKS; i++)
+        submit(&scene, i, i == 1 ? "allreduce.val" : "allreduce.loss", i == 1 ? 9 : 5);
+    scene.ranks[1].stack =
+        stack_of("S\tasked\nT\t11\tS\tfutex\t\t\nP\t/x/site-packages/horovod/a.py\t3\trun\t\n"
+                 "P\t/data/train.py\t93\tmain\t\n");
+    scene.ranks[2].stack = stack_of("S\tasked\nT\t12\tS\tfutex\t\t\nP\t/data/train.py\t88\tmain\t\n");
+    says(&scene, VERDICT_LATE,
+         "ranks 0, 2, 3 wait in allreduce.loss (train.py:88), but rank 1 in allreduce.val (train.py:93): the "
+         "programs took different branches");
 }
 
 TEST(test_states)
