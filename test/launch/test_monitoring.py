@@ -4,7 +4,9 @@ scrapes a job of two hosts, from which every panel of the dashboard has data."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +15,9 @@ from typing import Any
 
 import pytest
 from conftest import Launcher, OnHosts, free_port, wait_until
-from test_metrics import PROGRAM
+from test_metrics import PROGRAM, samples
+from test_status_on_hosts import agents_of
+from virtual_hosts import VirtualHosts
 
 ROOT = Path(__file__).resolve().parents[2]
 MONITORING = ROOT / "monitoring"
@@ -161,3 +165,50 @@ def test_a_prometheus_finds_a_job_and_every_panel_has_data(launcher: Launcher, o
     stop.touch()
     assert job.wait(60) == 0
     assert wait_until(lambda: not prometheus.ask('up{job="horovod"}'))
+
+
+SCRAPE = """
+import json, sys, time, urllib.request
+begun = time.monotonic()
+text = urllib.request.urlopen(f"http://127.0.0.1:{sys.argv[1]}/metrics", timeout=10).read().decode()
+print(json.dumps([time.monotonic() - begun, text]))
+"""
+
+
+def test_a_host_that_does_not_answer_delays_no_scrape(
+    launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts
+) -> None:
+    discovery = launcher.folder / "discovery"
+    discovery.mkdir()
+    stop = launcher.folder / "stop"
+    script = launcher.script(SCRAPE)
+    words = ["-H", "a:1,b:2", *launcher.python(PROGRAM), str(stop)]
+    job = on_hosts.start("--metrics-discovery", str(discovery), *words)
+    assert wait_until(lambda: any(discovery.glob("*.json")))
+    port = json.loads(next(discovery.glob("*.json")).read_text())[0]["targets"][0].split(":")[1]
+
+    def scrape() -> dict[str, float]:
+        result = on_hosts.run(script, port, program=sys.executable)
+        if result.returncode:  # no rank is there yet
+            return {}
+        seconds, text = json.loads(result.stdout)
+        assert seconds < 2
+        return samples(text)
+
+    def up() -> list[float]:
+        found = scrape()
+        return [found.get(f'horovod_rank_up{{rank="{rank}"}}', -1) for rank in range(3)]
+
+    assert wait_until(lambda: up() == [1, 1, 1])
+    [agent] = agents_of(hosts, "b")
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        assert wait_until(lambda: up() == [1, 0, 0])
+        found = scrape()
+        assert found["horovod_ranks_silent"] == 2
+        assert 'horovod_wait_seconds_total{rank="1"}' not in found
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert wait_until(lambda: up() == [1, 1, 1])
+    stop.touch()
+    assert job.wait(60) == 0
