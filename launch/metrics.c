@@ -261,6 +261,12 @@ static double late_of(const struct sight *rank, int which)
     return rank->seen ? (double)rank->late_ns / CLOCK_SECOND : NAN;
 }
 
+static double engine_of(const struct sight *rank, int which)
+{
+    (void)which;
+    return rank->seen && rank->engine_ns ? (double)rank->engine_ns / CLOCK_SECOND : NAN;
+}
+
 static double nonfinite_of(const struct sight *rank, int which)
 {
     (void)which;
@@ -334,6 +340,8 @@ static void put_rows(const struct writer *writer)
         {"rank_up", "gauge", "1 if the rank has joined the job and runs; of a host: how many ranks have.",
          up_of},
         {"wait_seconds_total", "counter", "Time that the program has waited for operations.", waited_of},
+        {"engine_cpu_seconds_total", "counter", "Processor time of the thread that makes progress.",
+         engine_of},
         {"nonfinite_tensors_total", "counter",
          "Tensors with NaN or infinity that this rank has given to reductions.", nonfinite_of},
         {"resident_memory_bytes", "gauge", "Memory of the process.", memory_of},

@@ -280,6 +280,7 @@ void host_pages_read(struct host_pages *pages)
         sight->seconds = found->glanced ? (double)(now - found->glanced) / CLOCK_SECOND : 0;
         find_process(found);
         sight->times = times_of(sight, now);
+        sight->engine_ns = platform_thread_running(sight->process, sight->page.progress_thread);
         sight->load = load;
     }
     read_sockets(pages);
@@ -709,6 +710,7 @@ void sight_put(const struct sight *sight, int64_t now, struct wire_writer *body)
     wire_put_u64(body, sight->times.running);
     wire_put_u64(body, sight->times.runnable);
     wire_put_u64(body, sight->times.blocked);
+    wire_put_u64(body, sight->engine_ns);
     put_number(sight->load.runnable, body);
     put_number(sight->load.cores, body);
     wire_put_string(body, sight->stack ? sight->stack->answer : "");
@@ -728,6 +730,7 @@ bool sight_get(struct sight *sight, int64_t now, struct wire_reader *body)
     sight->times.running = (uint64_t)get_nanoseconds(body);
     sight->times.runnable = (uint64_t)get_nanoseconds(body);
     sight->times.blocked = (uint64_t)get_nanoseconds(body);
+    sight->engine_ns = (uint64_t)get_nanoseconds(body);
     sight->load.runnable = get_number(body);
     sight->load.cores = get_number(body);
     get_stack(sight, body);

@@ -29,6 +29,7 @@ struct sight {
     double seconds;                 /* since the look before this one; 0: there was none */
     uint64_t ended_before;          /* requests that had ended then */
     struct sight_times times;       /* zero if it has no process any longer */
+    uint64_t engine_ns;             /* for which its progress thread had a processor; 0: unknown */
     struct platform_load load;      /* of its host */
     struct sockets sockets;         /* its connections */
     int64_t late_ns;                /* for which the job has waited for this rank alone: lateness.h */

@@ -66,6 +66,8 @@ struct platform_process {
 };
 /* Returns false if there is no such process, or it can't be seen. */
 bool platform_process(pid_t id, struct platform_process *process);
+/* Returns for how long one of its threads had a processor, in ns; 0: the system does not say. */
+uint64_t platform_thread_running(pid_t process, pid_t thread);
 /* How much this host has to do. */
 struct platform_load {
     int runnable; /* threads that run or wait for a processor, without the calling one */

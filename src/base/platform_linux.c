@@ -290,10 +290,29 @@ static bool read_text(const char *path, char *text, size_t capacity)
     return true;
 }
 
+/* Reads for how long a thread had a processor, and waited for one. */
+static bool read_schedule(pid_t process, pid_t thread, uint64_t *running, uint64_t *runnable)
+{
+    char path[64], text[128];
+    unsigned long long values[2];
+    snprintf(path, sizeof path, "/proc/%ld/task/%ld/schedstat", (long)process, (long)thread);
+    if (!read_text(path, text, sizeof text) || sscanf(text, "%llu %llu", &values[0], &values[1]) != 2)
+        return false;
+    *running = values[0];
+    *runnable = values[1];
+    return true;
+}
+
+uint64_t platform_thread_running(pid_t process, pid_t thread)
+{
+    uint64_t running, runnable;
+    return read_schedule(process, thread, &running, &runnable) ? running : 0;
+}
+
 bool platform_process(pid_t id, struct platform_process *process)
 {
     char path[64], text[1024];
-    unsigned long long user, system, start, pages, running, runnable;
+    unsigned long long user, system, start, pages;
     *process = (struct platform_process){0};
     snprintf(path, sizeof path, "/proc/%ld/stat", (long)id);
     if (!read_text(path, text, sizeof text))
@@ -308,11 +327,7 @@ bool platform_process(pid_t id, struct platform_process *process)
     process->cpu_ticks = user + system;
     process->start = start;
     process->page_count = pages;
-    snprintf(path, sizeof path, "/proc/%ld/task/%ld/schedstat", (long)id, (long)id);
-    if (read_text(path, text, sizeof text) && sscanf(text, "%llu %llu", &running, &runnable) == 2) {
-        process->running = running;
-        process->runnable = runnable;
-    }
+    read_schedule(id, id, &process->running, &process->runnable);
     return true;
 }
 

@@ -429,6 +429,7 @@ static void *run_progress_thread(void *argument)
     struct hvd_context *context = argument;
     struct drive *drive = &context->drive;
     const hvd_placement *placement = &context->placement;
+    page_set_progress_thread(&context->page);
     affinity_apply(context->settings.thread_affinity, placement->rank, placement->local_rank,
                    placement->local_size);
     bool periodic = false;

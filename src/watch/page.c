@@ -440,6 +440,11 @@ void page_set_check(struct page_writer *writer, const char *difference)
     set(&head->parameter_checks, atomic_load(&head->parameter_checks) + 1);
 }
 
+void page_set_progress_thread(struct page_writer *writer)
+{
+    set_time(&writer->page->head.progress_thread, syscall(SYS_gettid));
+}
+
 /* ---- callers ------------------------------------------------------------------------------------------- */
 
 unsigned page_sleeps(struct page_writer *writer, uint32_t place, int64_t since)

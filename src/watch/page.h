@@ -101,6 +101,7 @@ struct page_head {
     char nan[PAGE_NAN_TEXT];  /* the tensor that had it; "": there was none */
     atomic_uint_fast64_t parameter_checks, divergences;
     char divergence[PAGE_DIVERGENCE_TEXT]; /* the latest */
+    _Atomic int64_t progress_thread;       /* its id; 0: it has not started */
 };
 
 /* By which other processes ask this rank for its stack: see page_stack.h. */
@@ -221,6 +222,8 @@ hvd_code page_open(struct page_writer *writer, const char *path, const struct pa
                    hvd_status *status);
 /* All ranks have met. */
 void page_joined(struct page_writer *writer, int local_rank, int local_size);
+/* The calling thread is the one that makes progress. */
+void page_set_progress_thread(struct page_writer *writer);
 /* No operation runs any longer. The first cause counts. */
 void page_fail(struct page_writer *writer, const char *cause);
 /* This rank has reported that some ranks wait for others since then, clock_now's. */

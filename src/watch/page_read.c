@@ -285,6 +285,7 @@ static void read_head(const struct page_head *head, int64_t now, struct page_sum
     summary->dropped = get(&head->dropped);
     copy_text(summary->nan, sizeof summary->nan, head->nan, sizeof head->nan);
     summary->nan_step = *summary->nan ? get_time(&head->nan_step) : 0;
+    summary->progress_thread = (int)get_time(&head->progress_thread);
     summary->parameter_checks = get(&head->parameter_checks);
     summary->divergences = get(&head->divergences);
     copy_text(summary->divergence, sizeof summary->divergence, head->divergence, sizeof head->divergence);

@@ -69,6 +69,7 @@ struct page_summary {
     struct page_request *requests; /* in flight, in the order of their submission */
     int64_t nan_step;              /* of the first NaN that began on this rank; 0: unknown */
     char nan[PAGE_NAN_TEXT];       /* the tensor that had it, as "allreduce.fc1.bias"; "": there was none */
+    int progress_thread;           /* its id; 0: unknown */
     uint64_t parameter_checks, divergences;
     char divergence[PAGE_DIVERGENCE_TEXT]; /* which parameters differed when they did last; "": never */
     int request_count;

@@ -51,6 +51,7 @@ static void start(struct scene *scene)
         rank->process = 10 + i;
         rank->system.state = 'S';
         rank->memory_bytes = 1000;
+        rank->engine_ns = (uint64_t)i * CLOCK_SECOND / 2;
         rank->page.all.nonfinite = i == 2 ? 5 : 0;
         rank->page.parameter_checks = 12;
         rank->page.divergences = 1;
@@ -110,6 +111,8 @@ TEST(test_a_healthy_job)
     has(&scene, "horovod_link_busy_seconds_total{host=\"a\",peer=\"b\"} 98");
     has(&scene, "horovod_link_receiver_limited_seconds_total{host=\"a\",peer=\"b\"} 2");
     has(&scene, "horovod_link_retransmitted_segments_total{host=\"b\",peer=\"a\"} 0");
+    has(&scene, "horovod_engine_cpu_seconds_total{rank=\"3\"} 1.5");
+    has_no(&scene, "horovod_engine_cpu_seconds_total{rank=\"0\"}"); /* unknown */
     has(&scene, "horovod_samples_total 96");
     has(&scene, "horovod_nonfinite_tensors_total{rank=\"2\"} 5");
     has(&scene, "horovod_parameter_checks_total 12");

@@ -751,6 +751,15 @@ TEST(test_damaged_pages)
     closed(&writer);
 }
 
+TEST(test_progress_thread)
+{
+    struct page_writer writer = opened("");
+    assert_int_equal(read_of(writer.fd, 1).progress_thread, 0);
+    page_set_progress_thread(&writer);
+    assert_int_equal(read_of(writer.fd, 1).progress_thread, getpid()); /* the test's only thread */
+    closed(&writer);
+}
+
 TEST(test_checks_of_values)
 {
     struct page_writer writer = opened("");

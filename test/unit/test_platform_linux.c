@@ -157,6 +157,8 @@ TEST(test_times_of_the_main_thread)
     assert_true(platform_process(getpid(), &after));
     assert_true(!after.running || after.running - before.running >= 20000000);
     assert_true(after.runnable >= before.runnable);
+    assert_true(platform_thread_running(getpid(), getpid()) >= after.running);
+    assert_int_equal(platform_thread_running(getpid(), 0), 0);
 }
 
 TEST(test_load)

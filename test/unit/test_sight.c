@@ -23,6 +23,7 @@ static struct sight make(int requests)
                           .seconds = 0.25,
                           .ended_before = 9,
                           .times = {.running = 5, .runnable = 6, .blocked = 7},
+                          .engine_ns = 8,
                           .load = {.runnable = 8, .cores = 4}};
     struct page_summary *page = &sight.page;
     page->identity = (struct page_identity){.job = "a61c",
