@@ -13,14 +13,28 @@
 
 #define PROGRAM 0 /* as a source; optimizers are the hashes of their names */
 
-/* Sources beyond the first STEP_SOURCES of a step are not remembered, and never begin another one. */
+/* Of the sources without a place one is remembered, another one after 1, 2, 4, 8, ... reports: so those that
+ * take the place of sources which have stopped are noticed after a while (Brent's search for a cycle). */
+static bool comes_again(struct steps *steps, uint64_t source)
+{
+    bool again = steps->others && steps->other == source;
+    uint64_t count = ++steps->others;
+    if ((count & (count - 1)) == 0)
+        steps->other = source;
+    return again;
+}
+
 static bool begins_another(struct steps *steps, uint64_t source)
 {
     bool another = !steps->source_count;
     for (int i = 0; i < steps->source_count && !another; i++)
         another = steps->sources[i] == source;
-    if (another)
+    if (!another && steps->source_count == STEP_SOURCES)
+        another = comes_again(steps, source);
+    if (another) {
         steps->source_count = 0;
+        steps->others = 0;
+    }
     if (steps->source_count < STEP_SOURCES)
         steps->sources[steps->source_count++] = source;
     return another;

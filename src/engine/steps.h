@@ -14,6 +14,8 @@ struct steps {
     int64_t number;                 /* of the last one; 0: there is none */
     uint64_t sources[STEP_SOURCES]; /* which have reported since the last step was counted, it included */
     int source_count;
+    uint64_t others; /* reports since then by sources for which there was no place */
+    uint64_t other;  /* one of those sources; valid if there are any */
 };
 
 #endif

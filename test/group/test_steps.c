@@ -70,12 +70,16 @@ static void counts_each_step_once(struct member *member)
     CHECK(steps_of(member, "BBBB") == 3, "another one takes its place");
 }
 
-/* A source that is not remembered begins no step. */
+/* More than have a place; then another one takes their place. */
 static void counts_with_many_optimizers(struct member *member)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNO";
     for (int i = 0; i < 4; i++)
         CHECK(steps_of(member, letters) == 1, "round %d", i);
+    uint64_t before = progress_of(member).steps;
+    for (int i = 0; i < 40 && progress_of(member).steps == before; i++)
+        steps_of(member, "Z");
+    CHECK(steps_of(member, "ZZZ") == 3, "it never counts");
 }
 
 static void adds_to_the_step_that_is_counted(struct member *member)
