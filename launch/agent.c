@@ -30,7 +30,7 @@
 
 #define TEXT_LIMIT          4096
 #define ANSWER_MILLISECONDS 1000              /* within which the launcher answers a signal */
-#define SIGHTS_UNSENT       ((size_t)1 << 20) /* bytes; the connection is too slow for more of them */
+#define UNSENT_LIMIT        ((size_t)1 << 20) /* bytes; the connection is too slow for more of them */
 
 struct agent {
     struct table table; /* the first member: a pointer to one is a pointer to the other */
@@ -233,10 +233,45 @@ static void on_sights(struct look *look, struct sight *sights, int count)
 static void on_look(struct agent *agent, struct wire_reader *body)
 {
     uint32_t number = wire_get_u32(body), stacks = wire_get_u32(body);
-    if (!wire_done(body) || stacks > STACKS_ALL || agent->frames.stream.out.length > SIGHTS_UNSENT)
+    if (!wire_done(body) || stacks > STACKS_ALL || agent->frames.stream.out.length > UNSENT_LIMIT)
         return;
     agent->look_number = number;
     look_start(&agent->look, (enum stacks)stacks, NULL); /* without memory the host does not answer */
+}
+
+/* ---- records ------------------------------------------------------------------------------------------- */
+
+/* Sends what the ranks of this host have recorded; those that were killed have as well. */
+static void send_records(struct agent *agent, const struct history_window *window)
+{
+    struct wire_writer *out = &agent->frames.stream.out;
+    struct page_copies *copies = window->most ? page_copies_create() : NULL;
+    for (int i = 0; copies && i < agent->table.count; i++) {
+        const struct process *process = agent->table.list[i];
+        struct history history = {0};
+        hvd_status status; /* a page without records is left out */
+        if (process->page >= 0)
+            history_read(process->page, copies, window, clock_now(), &history, &status);
+        for (int first = 0; first < history.count;) {
+            size_t begin = frame_begin(&agent->frames, FRAME_RECORDS);
+            wire_put_u32(out, (uint32_t)process->slot);
+            wire_put_u32(out, (uint32_t)first);
+            first = history_put(&history, first, FRAME_RECORDS_LIMIT, out);
+            frame_end(&agent->frames, begin);
+        }
+        history_free(&history);
+    }
+    page_copies_free(copies);
+}
+
+static void on_recall(struct agent *agent, struct wire_reader *body)
+{
+    int number = (int)wire_get_u32(body);
+    struct history_window window;
+    if (!window_get(&window, body) || !wire_done(body) || agent->frames.stream.out.length > UNSENT_LIMIT)
+        return;
+    send_records(agent, &window);
+    frame_send_numbers(&agent->frames, FRAME_RECALLED, 1, &number);
 }
 
 /* ---- frames -------------------------------------------------------------------------------------------- */
@@ -310,6 +345,9 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
         break;
     case FRAME_LOOK:
         on_look(agent, body);
+        break;
+    case FRAME_RECALL:
+        on_recall(agent, body);
         break;
     case FRAME_HEARTBEAT:
         on_heartbeat(agent, body);
@@ -391,28 +429,6 @@ static void report_progress(struct agent *agent)
     }
     if (agent->input_ended)
         sink_close(&agent->input);
-}
-
-/* Sends what the ranks of this host have recorded; those that were killed have as well. */
-static void send_records(struct agent *agent, const struct history_window *window)
-{
-    struct wire_writer *out = &agent->frames.stream.out;
-    struct page_copies *copies = window->most ? page_copies_create() : NULL;
-    for (int i = 0; copies && i < agent->table.count; i++) {
-        const struct process *process = agent->table.list[i];
-        struct history history = {0};
-        hvd_status status; /* a page without records is left out */
-        if (process->page >= 0)
-            history_read(process->page, copies, window, clock_now(), &history, &status);
-        for (int first = 0; first < history.count;) {
-            size_t begin = frame_begin(&agent->frames, FRAME_RECORDS);
-            wire_put_u32(out, (uint32_t)process->slot);
-            first = history_put(&history, first, FRAME_RECORDS_LIMIT, out);
-            frame_end(&agent->frames, begin);
-        }
-        history_free(&history);
-    }
-    page_copies_free(copies);
 }
 
 static void send_ready(struct agent *agent)

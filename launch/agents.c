@@ -6,6 +6,7 @@
 #include "agents_look.h"
 #include "agents_prepare.h"
 #include "guard.h"
+#include "recall.h"
 #include "rlimits.h"
 #include "say.h"
 #include "starter.h"
@@ -208,6 +209,17 @@ static void on_output(struct process *process, struct wire_reader *body)
         output_feed(output, body->bytes + body->position, body->length - body->position);
 }
 
+/* Parts follow each other; the first one replaces what was sent earlier. */
+static void on_records(struct process *process, struct wire_reader *body)
+{
+    struct history *history = &process->history;
+    uint32_t first = wire_get_u32(body);
+    if (!first)
+        history_free(history);
+    if (first != (uint32_t)history->count || !history_get(history, body))
+        history_free(history);
+}
+
 /* Handles the frames that concern one process. */
 static void on_process(struct process *process, enum frame_kind kind, struct wire_reader *body)
 {
@@ -230,8 +242,7 @@ static void on_process(struct process *process, enum frame_kind kind, struct wir
         process->table->happened(process->table, &event);
         break;
     case FRAME_RECORDS:
-        if (!history_get(&process->history, body))
-            history_free(&process->history);
+        on_records(process, body);
         break;
     default: /* FRAME_GONE */
         process->running = false;
@@ -299,6 +310,11 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
     case FRAME_SIGHT:
     case FRAME_LOOKED:
         agents_look_receive(remote, kind, body);
+        break;
+    case FRAME_RECALLED:
+        slot = wire_get_u32(body);
+        if (remote->host && wire_done(body))
+            recall_host_done(table->recall, slot, (int)(remote->host - table->hosts->list));
         break;
     case FRAME_FAULT:
         if (remote == &table->agents->list[0] && fault_get(body, &fault))
@@ -537,6 +553,21 @@ static bool agents_gone(const struct process *process, bool given_up)
     return given_up;
 }
 
+static bool agents_recall(const struct table *table, int host, uint32_t number,
+                          const struct history_window *window)
+{
+    struct remote *remote = table->agents->of_host[host];
+    if (remote->state != REMOTE_STARTED)
+        return false;
+    if (!remote->looks_left)
+        look_at_clock(remote);
+    size_t begin = frame_begin(&remote->frames, FRAME_RECALL);
+    wire_put_u32(&remote->frames.stream.out, number);
+    window_put(window, &remote->frames.stream.out);
+    frame_end(&remote->frames, begin);
+    return true;
+}
+
 static int agents_clock(const struct process *process, int64_t *ahead)
 {
     const struct remote *remote = remote_of(process);
@@ -552,6 +583,7 @@ const struct starter_ops agents_starter = {.open = agents_open,
                                            .clock = agents_clock,
                                            .child_ended = agents_child_ended,
                                            .look = agents_look,
+                                           .recall = agents_recall,
                                            .silent = agents_silent,
                                            .turn = agents_turn,
                                            .connected = agents_connected,

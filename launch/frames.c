@@ -306,19 +306,20 @@ bool epoch_get(struct epoch *epoch, struct wire_reader *body)
     return wire_done(body);
 }
 
-static void put_window(const struct history_window *window, struct wire_writer *body)
+void window_put(const struct history_window *window, struct wire_writer *body)
 {
     wire_put_u64(body, (uint64_t)window->span);
     wire_put_u32(body, (uint32_t)window->steps);
     wire_put_u32(body, (uint32_t)window->most);
 }
 
-static bool get_window(struct history_window *window, struct wire_reader *body)
+bool window_get(struct history_window *window, struct wire_reader *body)
 {
     window->span = (int64_t)wire_get_u64(body);
     window->steps = (int)wire_get_u32(body);
     window->most = (int)wire_get_u32(body);
-    return window->span >= 0 && window->steps >= 0 && window->most >= 0 && window->most <= PAGE_RECORDS;
+    return !body->failed && window->span >= 0 && window->steps >= 0 && window->most >= 0 &&
+           window->most <= PAGE_RECORDS;
 }
 
 void job_terms_put(const struct job_terms *terms, struct wire_writer *body)
@@ -329,8 +330,8 @@ void job_terms_put(const struct job_terms *terms, struct wire_writer *body)
     wire_put_string(body, terms->host);
     wire_put_u8(body, terms->verbose);
     wire_put_u32(body, (uint32_t)terms->count);
-    put_window(&terms->at_end, body);
-    put_window(&terms->at_failure, body);
+    window_put(&terms->at_end, body);
+    window_put(&terms->at_failure, body);
 }
 
 bool job_terms_get(struct job_terms *terms, struct wire_reader *body)
@@ -342,8 +343,8 @@ bool job_terms_get(struct job_terms *terms, struct wire_reader *body)
         return false;
     terms->verbose = wire_get_u8(body);
     terms->count = (int)wire_get_u32(body);
-    bool valid = get_window(&terms->at_end, body);
-    valid = get_window(&terms->at_failure, body) && valid;
+    bool valid = window_get(&terms->at_end, body);
+    valid = window_get(&terms->at_failure, body) && valid;
     return valid && wire_done(body) && terms->count > 0;
 }
 

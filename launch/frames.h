@@ -19,13 +19,14 @@ enum frame_kind {
     FRAME_PREPARE = 1,  /* whether there was a --host-setup (u8); folder; environment; words of the command */
     FRAME_FUNCTION = 2, /* more bytes of what all ranks read on stdin (--task) */
     FRAME_SERVE = 3,    /* secret, address to serve the rendezvous at or "" */
-    FRAME_EPOCH = 18, /* id of the job, number; slot and rank of each process: assignments to be published */
-    FRAME_JOB = 19,   /* what all processes of the host have in common, and how many it is to start */
-    FRAME_START = 4,  /* slot, epoch, size of the job, place of the rank: one process to be started */
-    FRAME_INPUT = 5,  /* stdin of rank 0; empty: its end */
-    FRAME_CREDIT = 6, /* slot, stream, bytes that it may print in addition */
-    FRAME_SIGNAL = 7, /* slot, signal */
-    FRAME_LOOK = 21,  /* number of the look at all ranks of the host, enum stacks */
+    FRAME_EPOCH = 18,  /* id of the job, number; slot and rank of each process: assignments to be published */
+    FRAME_JOB = 19,    /* what all processes of the host have in common, and how many it is to start */
+    FRAME_START = 4,   /* slot, epoch, size of the job, place of the rank: one process to be started */
+    FRAME_INPUT = 5,   /* stdin of rank 0; empty: its end */
+    FRAME_CREDIT = 6,  /* slot, stream, bytes that it may print in addition */
+    FRAME_SIGNAL = 7,  /* slot, signal */
+    FRAME_LOOK = 21,   /* number of the look at all ranks of the host, enum stacks */
+    FRAME_RECALL = 31, /* number of the question; window (watch/history.h): which records are wanted */
     /* agent -> launcher */
     FRAME_READY = 8,      /* release; identity of the host; address of ssh's client, of its server */
     FRAME_PREPARED = 9,   /* exit code and text of a fault, or 0 */
@@ -41,15 +42,21 @@ enum frame_kind {
     FRAME_LOOKED = 23,    /* number of the look: all sights were sent */
     FRAME_FAULT = 24,     /* a record that a rank of the job has published (base/fault.h) */
     FRAME_STALLED = 29,   /* a rank of the host has reported that some ranks wait for others */
-    FRAME_RECORDS = 30,   /* slot; a part of what its rank has recorded (watch/history.h) */
+    FRAME_RECORDS = 30,   /* slot, number of the first record; a part of what its rank has recorded
+                             (watch/history.h). To --status without the two numbers: of the last FRAME_TRACED */
+    FRAME_RECALLED = 32,  /* number of the question: all records were sent */
     /* both ways */
     FRAME_HEARTBEAT = 17, /* when it left the launcher; in the answer also the time of the agent */
     /* --status -> launcher */
     FRAME_ASK = 25, /* release, enum stacks (u8) */
+    FRAME_ASK_RECORDS =
+        33, /* release; window: answered by HEARD, by TRACED and RECORDS of each rank, and LOOKED */
     /* launcher -> --status: HEARD at once, then SURVEY and its SIGHTs for each job, and LOOKED at the end */
     FRAME_HEARD = 28,
-    FRAME_SURVEY = 26, /* id, name, age of the job; hosts: name, whether it answers, seconds of silence */
-    FRAME_REFUSED = 27 /* why there is no survey */
+    FRAME_SURVEY = 26,  /* id, name, age of the job; hosts: name, whether it answers, seconds of silence */
+    FRAME_REFUSED = 27, /* why there is no answer */
+    FRAME_TRACED =
+        34 /* rank; host, and by how much its clock is ahead; when the process has ended, and how */
 };
 
 #define FRAME_PREAMBLE                                                                                       \
@@ -149,6 +156,8 @@ void start_put(const struct start *start, struct wire_writer *body);
  * the caller frees their lists, also after a failure. */
 bool preparation_get(struct preparation *preparation, struct wire_reader *body);
 bool epoch_get(struct epoch *epoch, struct wire_reader *body);
+void window_put(const struct history_window *window, struct wire_writer *body);
+bool window_get(struct history_window *window, struct wire_reader *body);
 bool job_terms_get(struct job_terms *terms, struct wire_reader *body);
 bool start_get(struct start *start, struct wire_reader *body);
 

@@ -268,6 +268,13 @@ void hosts_free(struct hosts *hosts)
     free(hosts->places);
 }
 
+void host_title(const struct host *host, char *name, size_t capacity)
+{
+    name[0] = '\0';
+    if (strcmp(host->name, "localhost") != 0 || gethostname(name, capacity - 1))
+        append_text(name, capacity, "%s", host->name);
+}
+
 void hosts_merge(struct hosts *hosts, int earlier, int later)
 {
     hosts->list[earlier].slots += hosts->list[later].slots;

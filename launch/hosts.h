@@ -45,6 +45,9 @@ void hosts_free(struct hosts *hosts);
  * any host all are on this one. May be called again after hosts_merge. */
 hvd_code hosts_layout(struct hosts *hosts, int64_t wanted, hvd_status *status);
 
+/* Names the host as the user has, but this one by its own name. */
+void host_title(const struct host *host, char *name, size_t capacity);
+
 /* Merges two entries that mean one host: the later one is removed, and its slots are added to those of the
  * earlier one. */
 void hosts_merge(struct hosts *hosts, int earlier, int later);

@@ -6,6 +6,7 @@
 #include "monitor.h"
 #include "policy.h"
 #include "processes.h"
+#include "recall.h"
 #include "report.h"
 #include "say.h"
 #include "stalls.h"
@@ -31,6 +32,7 @@
 struct job {
     struct table table; /* the first member: a pointer to one is a pointer to the other */
     struct monitor monitor;
+    struct recall recall;
     struct status_server server;
     struct chronicle chronicle; /* with --report or a live page */
     struct stalls stalls;
@@ -407,6 +409,7 @@ int job_run(const struct options *options, const struct settings *settings, stru
         return 1;
     }
     monitor_init(&job.monitor, &job.table);
+    recall_init(&job.recall, &job.table);
     if (start(&job, &status) == HVD_OK) {
         status_server_open(&job.server, &job.monitor);
         stalls_watch(&job.stalls, &job.table);
@@ -420,6 +423,7 @@ int job_run(const struct options *options, const struct settings *settings, stru
     exporter_close(&job.table);
     table_close(&job.table);
     monitor_free(&job.monitor);
+    recall_free(&job.recall);
     status_server_free(&job.server);
     return job.exit_code;
 }

@@ -9,19 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #define SIGHTS_OF_RANK 4 /* at most, of a host: a process may have had several pages */
 
 /* ---- what a look has found ----------------------------------------------------------------------------- */
-
-/* Names the host as the user has, but this one by its own name. */
-static void name_host(const struct host *host, char *name, size_t capacity)
-{
-    name[0] = '\0';
-    if (strcmp(host->name, "localhost") != 0 || gethostname(name, capacity - 1))
-        append_text(name, capacity, "%s", host->name);
-}
 
 static bool is_current(const struct monitor *monitor, uint32_t number)
 {
@@ -53,7 +44,7 @@ void monitor_add(struct monitor *monitor, uint32_t number, int host, struct sigh
         sight_free(sight);
         return;
     }
-    name_host(&table->hosts->list[host], identity->host, sizeof identity->host);
+    host_title(&table->hosts->list[host], identity->host, sizeof identity->host);
     for (int i = 0; i < table->count; i++) {
         const struct process *process = table->list[i];
         if (process->place.host == host && process->pid && process->pid == sight->page.child)
@@ -76,7 +67,7 @@ static void stand_in(struct monitor *monitor, const struct process *process, boo
                                        .local_size = place->local_size,
                                        .epoch = table->epoch};
     append_text(identity->job, sizeof identity->job, "%s", table->id);
-    name_host(process_host(process), identity->host, sizeof identity->host);
+    host_title(process_host(process), identity->host, sizeof identity->host);
     if (process->running) {
         sight.process = process->pid;
     } else if (process->exit_code) {
@@ -121,7 +112,7 @@ static void describe(const struct monitor *monitor, struct survey_origin *origin
     for (int i = 0; i < table->hosts->count; i++) {
         struct survey_host *host = &hosts[origin->host_count++];
         *host = (struct survey_host){.answers = monitor->hosts[i] != MONITOR_ASKED};
-        name_host(&table->hosts->list[i], host->name, sizeof host->name);
+        host_title(&table->hosts->list[i], host->name, sizeof host->name);
         if (!host->answers)
             host->silent = table->starter->silent ? table->starter->silent(table, i) : 0;
     }

@@ -81,6 +81,11 @@ const struct option option_table[] = {
     {GROUP_STATUS, "", "watch", "[SECONDS]", OPTION_SECONDS, FIELD(watch_seconds),
      "With --status: show it again after every SECONDS (2 if left out), until you interrupt it or the jobs "
      "have ended"},
+    {GROUP_STATUS, "", "timeline", "FILE", OPTION_TEXT, FIELD(timeline),
+     "With --status: also write what all ranks did in the last steps of training into FILE, for "
+     "https://ui.perfetto.dev"},
+    {GROUP_STATUS, "", "steps", "N", OPTION_COUNT, FIELD(steps),
+     "With --timeline: the number of steps (5 if left out)"},
     {GROUP_INFORMATION, "cb", "check-build", "", OPTION_SWITCH, FIELD(check_build),
      "Show what this build can do, and end"},
     {GROUP_INFORMATION, "v", "version", "", OPTION_SWITCH, FIELD(version), "Show the version, and end"},
@@ -281,6 +286,15 @@ hvd_code options_parse(struct options *options, char **argv, hvd_status *status)
         return status_set(status, HVD_INVALID_ARGUMENT, "--json, --stacks and --watch need --status");
     if (strcmp(stacks, "late") != 0 && strcmp(stacks, "all") != 0 && strcmp(stacks, "none") != 0)
         return status_set(status, HVD_INVALID_ARGUMENT, "--stacks=%s must be late, all or none", stacks);
+    if (!options->status && options->timeline)
+        return status_set(
+            status, HVD_INVALID_ARGUMENT,
+            "--timeline needs --status; the option for a job that starts is --timeline-filename");
+    if (options->steps && !options->timeline)
+        return status_set(status, HVD_INVALID_ARGUMENT, "--steps needs --timeline FILE");
+    if (options->timeline && options->watch_seconds > 0)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "--timeline is written once, and --watch goes on; give one of them");
     return HVD_OK;
 }
 

@@ -77,6 +77,8 @@ struct options {
     const char *job;      /* --status: the start of a job's id, or NULL */
     bool json;            /* --status: for programs */
     const char *stacks;   /* --status: of which ranks: "late", "all", "none", or NULL */
+    const char *timeline; /* with status: a file that gets the last steps of all ranks; or NULL */
+    int64_t steps;        /* how many; 0: not given */
     double watch_seconds; /* --status: again after that time; 0: once */
     char **values;        /* per row of setting_table: the environment's text for the given value, or NULL */
     enum foreign_answer *foreign; /* per row of foreign_table */

@@ -21,6 +21,7 @@ struct agents;
 struct chronicle;
 struct exporter;
 struct monitor;
+struct recall;
 struct starter_ops;
 struct table;
 
@@ -49,7 +50,7 @@ struct process {
     hvd_fault *fault;       /* what its rank has published about why it fails; NULL: nothing */
     int fault_number;       /* of its first record, among all of the job */
     int page;               /* a descriptor of its page (watch/page.h); -1: it has none */
-    struct history history; /* what its agent has sent of its page */
+    struct history history; /* what its agent has last sent of its page */
     struct output outputs[OUTPUTS];
 };
 
@@ -95,6 +96,7 @@ struct table {
     uint64_t file_limit;       /* of ranks (ulimit -n); this process has raised its own. 0: it has not */
     struct agents *agents;     /* of the starter `agents` */
     struct monitor *monitor;   /* of the launcher; an agent has none */
+    struct recall *recall;     /* of the launcher as well */
     struct exporter *exporter; /* of the launcher, if an option asks for metrics; or NULL */
     struct chronicle *chronicle; /* of the launcher, if an option asks for a report or a live page; or NULL */
     struct guard *guard;

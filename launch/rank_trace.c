@@ -4,6 +4,8 @@
 #include "rank_trace.h"
 #include "json.h"
 
+#include "base/clock.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -68,6 +70,18 @@ struct rank_trace_size rank_trace_measure(const struct rank_trace *trace)
     return size;
 }
 
+void rank_trace_describe(const struct rank_trace *trace, int size, const char *path, int64_t bytes,
+                         char *text, size_t capacity)
+{
+    struct rank_trace_size measured = rank_trace_measure(trace);
+    char some[32] = "";
+    if (measured.ranks < size)
+        snprintf(some, sizeof some, "%d of ", measured.ranks);
+    snprintf(text, capacity,
+             "the last %.2g s of %s%d ranks are in %s (%.1f MB); open it in https://ui.perfetto.dev",
+             (double)measured.span / CLOCK_SECOND, some, size, path, (double)bytes / 1e6);
+}
+
 /* ---- events -------------------------------------------------------------------------------------------- */
 
 static void put_time(struct writer *writer, const char *name, int64_t ns)
@@ -87,8 +101,8 @@ static void put_escaped(FILE *file, const char *text)
 
 static void begin(struct writer *writer, char phase, const struct traced_rank *rank, int lane)
 {
-    fprintf(writer->file, "%s{\"ph\":\"%c\",\"pid\":%d,\"tid\":%d", writer->any ? ",\n" : "", phase,
-            rank->rank + 1, (rank->rank + 1) * LANES + lane);
+    fprintf(writer->file, "%s{\"ph\":\"%c\",\"pid\":%d,\"tid\":%" PRId64, writer->any ? ",\n" : "", phase,
+            rank->rank + 1, (int64_t)(rank->rank + 1) * LANES + lane);
     writer->any = true;
 }
 
@@ -201,13 +215,13 @@ static void put_rank(struct writer *writer, const struct traced_rank *rank)
     fputs("}", writer->file);
 }
 
-bool rank_trace_write(const struct rank_trace *trace, FILE *file)
+int64_t rank_trace_write(const struct rank_trace *trace, FILE *file)
 {
     int64_t end;
     struct writer writer = {.trace = trace, .file = file, .start = start_of(trace, &end)};
     writer.lanes = calloc(PAGE_RECORDS, sizeof *writer.lanes);
     if (!writer.lanes)
-        return false;
+        return -1;
     fputs("{\"displayTimeUnit\":\"ms\",\"otherData\":{", file);
     json_put_text(file, "job", trace->job);
     fputc(',', file);
@@ -220,5 +234,5 @@ bool rank_trace_write(const struct rank_trace *trace, FILE *file)
     }
     fputs("\n]}\n", file);
     free(writer.lanes);
-    return true;
+    return fflush(file) || ferror(file) ? -1 : ftell(file);
 }

@@ -33,9 +33,14 @@ struct rank_trace_size {
 /* Returns what the file will hold. */
 struct rank_trace_size rank_trace_measure(const struct rank_trace *trace);
 
-/* Writes the whole file. Returns false if memory is out; errors of the stream are left to the caller. */
-bool rank_trace_write(const struct rank_trace *trace, FILE *file);
+/* Writes the whole file, and flushes it. Returns its bytes, or -1: errno says why not. */
+int64_t rank_trace_write(const struct rank_trace *trace, FILE *file);
 
-#define RANK_TRACE_BYTES 260 /* of a request in the file, a little more than the mean */
+/* Says what is in the file of a job of `size` ranks. */
+void rank_trace_describe(const struct rank_trace *trace, int size, const char *path, int64_t bytes,
+                         char *text, size_t capacity);
+
+#define RANK_TRACE_MOST  400000 /* requests in a trace that somebody has asked for: about 100 MB */
+#define RANK_TRACE_BYTES 260    /* of a request in the file, a little more than the mean */
 
 #endif

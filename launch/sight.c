@@ -364,6 +364,12 @@ bool host_pages_answers(struct host_pages *pages, bool last)
     return whole;
 }
 
+void host_pages_visit(const struct host_pages *pages, void (*visit)(int fd, void *argument), void *argument)
+{
+    for (int i = 0; i < pages->count; i++)
+        visit(pages->list[i].fd, argument);
+}
+
 struct sight *host_pages_take(struct host_pages *pages, int *count)
 {
     struct sight *sights = pages->count ? calloc((size_t)pages->count, sizeof *sights) : NULL;

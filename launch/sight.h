@@ -92,6 +92,9 @@ bool host_pages_answers(struct host_pages *pages, bool last);
 #define PAGES_ANSWER_MILLISECONDS 1200
 #define PAGES_TICK_MILLISECONDS   10 /* between two questions whether they are there */
 
+/* Passes a descriptor of each page to `visit`. */
+void host_pages_visit(const struct host_pages *pages, void (*visit)(int fd, void *argument), void *argument);
+
 /* Returns the sights of the pages that could be read, and their number; the caller owns them, and frees the
  * list. NULL: there is none, or memory is out. */
 struct sight *host_pages_take(struct host_pages *pages, int *count);

@@ -29,6 +29,9 @@ struct starter_ops {
     /* Asks a host for the sights of its ranks, which are passed to monitor.h. NULL: all processes are
      * children of this one. */
     void (*look)(const struct table *table, int host, uint32_t number, enum stacks stacks);
+    /* Asks a host for what its ranks have recorded; recall.h is told once all has arrived. Returns false if
+     * it does not answer. NULL as above. */
+    bool (*recall)(const struct table *table, int host, uint32_t number, const struct history_window *window);
     double (*silent)(const struct table *table, int host); /* seconds since it was last heard of */
     void (*turn)(struct table *table);                     /* after each turn of the loop */
     bool (*connected)(const struct table *table);          /* more output or events may come */

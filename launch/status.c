@@ -4,17 +4,20 @@
 #include "status_client.h"
 #include "status_json.h"
 #include "status_text.h"
+#include "status_trace.h"
 #include "surveys.h"
 
 #include "base/clock.h"
 #include "base/status.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#define CLEAR_SCREEN "\033[H\033[2J"
+#define EXIT_NO_TIMELINE 2
+#define CLEAR_SCREEN     "\033[H\033[2J"
 
 static int64_t nanoseconds_since_1970(void)
 {
@@ -70,7 +73,9 @@ static hvd_code look_here(const struct options *options, const struct launchers 
 }
 
 struct printed {
-    int count, worst; /* jobs; -1: there was none */
+    int count, worst;            /* jobs; -1: there was none */
+    const struct survey *survey; /* the last one */
+    bool asks;                   /* its launcher has told it */
 };
 
 static void print(const struct surveys *surveys, const struct options *options, struct printed *printed)
@@ -81,10 +86,13 @@ static void print(const struct surveys *surveys, const struct options *options, 
             continue;
         if (options->json)
             status_json_write(survey, stdout);
-        else if (printed->count++)
+        else if (printed->count)
             putchar('\n');
         if (!options->json)
             status_text_write(survey, stdout);
+        printed->count++;
+        printed->survey = survey;
+        printed->asks = survey->whole;
         printed->worst = (int)survey->verdict > printed->worst ? (int)survey->verdict : printed->worst;
     }
 }
@@ -97,6 +105,24 @@ static void print_time(void)
     if (localtime_r(&now, &parts))
         strftime(text, sizeof text, "%H:%M:%S", &parts);
     printf("%s%s\n", isatty(STDOUT_FILENO) ? CLEAR_SCREEN : "", text);
+}
+
+/* Writes the timeline of the only job, and says so. Returns the exit code. */
+static int write_timeline(const struct options *options, const struct printed *printed)
+{
+    char text[PATH_MAX + 256];
+    hvd_code code = HVD_INVALID_ARGUMENT;
+    hvd_status status;
+    if (printed->count > 1)
+        fprintf(stderr,
+                "horovodrun: %d jobs run, and a timeline is of one: name it, horovodrun --status %.8s "
+                "--timeline %s\n",
+                printed->count, printed->survey->id, options->timeline);
+    else if ((code = status_trace_write(options, printed->survey, printed->asks, text, sizeof text, &status)))
+        fprintf(stderr, "horovodrun: %s\n", status.text);
+    else
+        fprintf(options->json ? stderr : stdout, "\n%s\n", text);
+    return code ? EXIT_NO_TIMELINE : printed->worst;
 }
 
 /* Returns the worst verdict, or -1 if there is no such job. */
@@ -121,6 +147,8 @@ static int print_once(const struct options *options)
         print_time();
     print(&whole, options, &printed);
     print(&here, options, &printed);
+    if (options->timeline && printed.count)
+        printed.worst = write_timeline(options, &printed);
     fflush(stdout);
     surveys_free(&whole);
     surveys_free(&here);

@@ -188,10 +188,24 @@ static void on_ended(struct frames *frames)
     fail(frames->owner, "it has closed the connection");
 }
 
-static void ask(struct launcher *launcher, enum stacks stacks, uv_loop_t *loop, struct surveys *found)
+int launcher_connect(struct frames *frames, const char *job, uv_loop_t *loop)
 {
     char name[64 + JOB_ID_DIGITS] = "";
-    append_text(name, sizeof name, STATUS_SOCKET "%s", (long)geteuid(), launcher->job);
+    append_text(name, sizeof name, STATUS_SOCKET "%.*s", (long)geteuid(), JOB_ID_DIGITS, job);
+    int fd = platform_local_connect(name);
+    bool own = fd >= 0 && platform_peer_is_same_user(fd);
+    int other = own ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
+    if (other < 0) {
+        socket_close(&fd);
+        return -1;
+    }
+    int process = platform_peer_process(fd);
+    frames_open(frames, loop, fd, other);
+    return process;
+}
+
+static void ask(struct launcher *launcher, enum stacks stacks, uv_loop_t *loop, struct surveys *found)
+{
     launcher->found = found;
     launcher->frames = (struct frames){.stream.fd = -1,
                                        .to = -1,
@@ -199,16 +213,11 @@ static void ask(struct launcher *launcher, enum stacks stacks, uv_loop_t *loop, 
                                        .receive = launcher_receive,
                                        .ended = on_ended,
                                        .limit = FRAME_LIMIT_ANSWER};
-    int fd = platform_local_connect(name);
-    bool own = fd >= 0 && platform_peer_is_same_user(fd);
-    int other = own ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
-    if (other < 0) {
-        socket_close(&fd);
+    int process = launcher_connect(&launcher->frames, launcher->job, loop);
+    if (process < 0)
         fail(launcher, "it can't be reached");
-        return;
-    }
-    launcher->process = platform_peer_process(fd);
-    frames_open(&launcher->frames, loop, fd, other);
+    else
+        launcher->process = process;
     if (launcher->ended)
         return;
     size_t begin = frame_begin(&launcher->frames, FRAME_ASK);

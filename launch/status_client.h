@@ -33,6 +33,10 @@ struct launchers {
 void launchers_ask(const char *job, enum stacks stacks, struct launchers *launchers, struct surveys *surveys);
 void launchers_free(struct launchers *launchers);
 
+/* Connects to the launcher of a job; `frames` has its callbacks. Returns the launcher's process, 0 if it is
+ * not known, -1 if it can't be reached. */
+int launcher_connect(struct frames *frames, const char *job, uv_loop_t *loop);
+
 /* Handles a frame of a launcher, which is frames->owner. */
 void launcher_receive(struct frames *frames, enum frame_kind kind, struct wire_reader *body);
 

@@ -36,6 +36,7 @@ static void drop(struct status_client *client)
 {
     struct status_server *server = client->server;
     monitor_forget(server->monitor, client);
+    recall_forget(server->monitor->table->recall, client);
     for (int i = 0; i < MONITOR_ASKERS; i++) {
         if (server->clients[i] == client)
             server->clients[i] = NULL;
@@ -81,6 +82,13 @@ static void answer(const struct surveys *surveys, void *argument)
     frame_send_numbers(to, FRAME_LOOKED, 1, (int[]){0});
 }
 
+static void answer_records(const struct collected *collected, void *argument)
+{
+    struct status_client *client = argument;
+    collected_send(collected, &client->frames);
+    frame_send_numbers(&client->frames, FRAME_LOOKED, 1, (int[]){0});
+}
+
 static void refuse(struct status_client *client, const char *why)
 {
     size_t begin = frame_begin(&client->frames, FRAME_REFUSED);
@@ -94,10 +102,14 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
 {
     struct status_client *client = (struct status_client *)frames;
     char release[RELEASE_CHARACTERS], why[256] = "";
+    struct recall *recall = client->server->monitor->table->recall;
+    struct history_window window;
     hvd_status status;
-    bool read = kind == FRAME_ASK && wire_get_string(body, release, sizeof release);
-    uint8_t stacks = wire_get_u8(body);
-    if (!read || client->asked || stacks > STACKS_ALL) {
+    bool valid = !client->asked && wire_get_string(body, release, sizeof release);
+    uint8_t stacks = kind == FRAME_ASK ? wire_get_u8(body) : STACKS_NONE;
+    if (kind != FRAME_ASK)
+        valid = valid && kind == FRAME_ASK_RECORDS && window_get(&window, body);
+    if (!valid || body->failed || stacks > STACKS_ALL) {
         drop(client);
         return;
     }
@@ -106,6 +118,9 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
     if (strcmp(release, hvd_version()) != 0) {
         append_text(why, sizeof why, "it is release %s, this horovodrun is %s", hvd_version(), release);
         refuse(client, why);
+    } else if (kind == FRAME_ASK_RECORDS) {
+        if (recall_start(recall, &window, answer_records, client, &status))
+            refuse(client, status.text);
     } else if (monitor_ask(client->server->monitor, (enum stacks)stacks, answer, client, &status)) {
         refuse(client, status.text);
     }

@@ -1,10 +1,8 @@
 /* traces.c - see traces.h. What ranks record survives them: their pages are kept by the process that has
  * started them, and agents send what they find there. */
 #include "traces.h"
-#include "clocks.h"
-#include "rank_trace.h"
+#include "collected.h"
 #include "say.h"
-#include "starter.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -19,15 +17,13 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #define FAILURE_SPAN (2 * CLOCK_SECOND)
 #define KEPT         8 /* failed jobs in the folder */
 #define PATTERN      "horovod-[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f].json"
 
-/* Requests in all files: about 26 and 104 MB. The smallest share of a rank shows what it did last. */
-enum { MOST_OF_FAILURE = 100000, MOST_OF_ALL = 400000, LEAST_OF_RANK = 16 };
+#define MOST_OF_FAILURE 100000 /* requests: 26 MB */
 
 #define ROOM 8 /* times the size of the file must be free */
 
@@ -73,82 +69,14 @@ struct history_window traces_window(const struct table *table, bool failed)
     struct history_window window = {0};
     int most = 0;
     if (wants_all(table->settings)) {
-        most = MOST_OF_ALL;
+        most = RANK_TRACE_MOST;
     } else if (failed && wants_failures(table->settings) && table->size > 1) {
         most = MOST_OF_FAILURE;
         window.span = FAILURE_SPAN;
     }
     if (most)
-        most = most / table->size > LEAST_OF_RANK ? most / table->size : LEAST_OF_RANK;
-    window.most = most < PAGE_RECORDS ? most : PAGE_RECORDS;
+        window.most = collected_share(most, table->size);
     return window;
-}
-
-/* ---- what is written ----------------------------------------------------------------------------------- */
-
-struct collected {
-    struct traced_rank *ranks; /* [count] */
-    struct history *own;       /* [count]: read here */
-    int count;
-};
-
-static void add_process(struct collected *collected, const struct process *process,
-                        const struct history_window *window, struct page_copies *copies)
-{
-    struct traced_rank *rank = &collected->ranks[collected->count];
-    struct history *own = &collected->own[collected->count++];
-    hvd_status status; /* a page without records is left out */
-    *rank = (struct traced_rank){
-        .rank = process->place.rank, .host = process_host(process)->name, .history = &process->history};
-    if (process->page >= 0) {
-        history_read(process->page, copies, window, clock_now(), own, &status);
-        rank->history = own;
-    }
-    if (process->running || !process->exit_code)
-        return;
-    rank->ended = process->ended;
-    say_outcome(process->exit_code, process->signal, rank->end, sizeof rank->end);
-}
-
-/* Finds out by how much the clocks of the ranks' hosts are ahead. Without memory they stay as they are. */
-static void align(const struct table *table, struct collected *collected)
-{
-    struct clock_rank *clocks = calloc((size_t)collected->count + 1, sizeof *clocks);
-    int64_t *ahead = calloc((size_t)table->hosts->count + 1, sizeof *ahead);
-    hvd_status status;
-    for (int i = 0; clocks && ahead && i < collected->count; i++) {
-        int host = table->starter->clock(table->list[i], &collected->ranks[i].ahead);
-        clocks[i] = (struct clock_rank){.host = host, .history = collected->ranks[i].history};
-        ahead[host] = collected->ranks[i].ahead;
-    }
-    if (clocks && ahead &&
-        clocks_correct(clocks, collected->count, ahead, table->hosts->count, &status) == HVD_OK) {
-        for (int i = 0; i < collected->count; i++)
-            collected->ranks[i].ahead = ahead[clocks[i].host];
-    }
-    free(clocks);
-    free(ahead);
-}
-
-static void collect(const struct table *table, const struct history_window *window,
-                    struct collected *collected)
-{
-    struct page_copies *copies = page_copies_create();
-    collected->ranks = calloc((size_t)table->count + 1, sizeof *collected->ranks);
-    collected->own = calloc((size_t)table->count + 1, sizeof *collected->own);
-    for (int i = 0; copies && collected->ranks && collected->own && i < table->count; i++)
-        add_process(collected, table->list[i], window, copies);
-    if (table->starter->clock)
-        align(table, collected);
-    page_copies_free(copies);
-}
-
-static void collected_free(struct collected *collected)
-{
-    for (int i = 0; i < collected->count; i++)
-        history_free(&collected->own[i]);
-    free(collected->own);
-    free(collected->ranks);
 }
 
 /* ---- the folder of failures ---------------------------------------------------------------------------- */
@@ -240,23 +168,6 @@ static FILE *open_failure(const struct table *table, int64_t requests, char path
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
-static int64_t nanoseconds_since_1970(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * CLOCK_SECOND + now.tv_nsec;
-}
-
-static void say_written(struct table *table, const struct rank_trace_size *size, int64_t bytes,
-                        const char *path)
-{
-    char some[32] = "";
-    if (size->ranks < table->size)
-        snprintf(some, sizeof some, "%d of ", size->ranks);
-    say(table, "the last %.2g s of %s%d ranks are in %s (%.1f MB); open it in https://ui.perfetto.dev",
-        (double)size->span / CLOCK_SECOND, some, table->size, path, (double)bytes / 1e6);
-}
-
 static void write_file(struct table *table, const struct rank_trace *trace, bool all)
 {
     char path[PATH_MAX] = "";
@@ -265,13 +176,14 @@ static void write_file(struct table *table, const struct rank_trace *trace, bool
         return;
     snprintf(path, sizeof path, "%s", table->settings->timeline);
     FILE *file = all ? fopen(path, "we") : open_failure(table, size.requests, path);
-    bool done = file && rank_trace_write(trace, file) && fflush(file) == 0 && !ferror(file);
-    int error = done ? 0 : errno;
-    int64_t bytes = file ? ftell(file) : 0;
+    int64_t bytes = file ? rank_trace_write(trace, file) : -1;
+    int error = bytes < 0 ? errno : 0;
     if (file)
         fclose(file);
-    if (done) {
-        say_written(table, &size, bytes, path);
+    if (!error) {
+        char text[PATH_MAX + 256];
+        rank_trace_describe(trace, table->size, path, bytes, text, sizeof text);
+        say(table, "%s", text);
         return;
     }
     if (file && !all)
@@ -282,15 +194,11 @@ static void write_file(struct table *table, const struct rank_trace *trace, bool
 void traces_write(struct table *table, bool failed)
 {
     struct history_window window = traces_window(table, failed);
-    struct collected collected = {0};
+    struct collected collected;
     if (!window.most)
         return;
-    collect(table, &window, &collected);
-    struct rank_trace trace = {.job = table->id,
-                               .ranks = collected.ranks,
-                               .count = collected.count,
-                               .now = clock_now(),
-                               .now_at = nanoseconds_since_1970()};
+    collected_take(&collected, table, &window);
+    struct rank_trace trace = collected_trace(&collected, table->id);
     write_file(table, &trace, wants_all(table->settings));
     collected_free(&collected);
 }

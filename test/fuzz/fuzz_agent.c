@@ -1,9 +1,11 @@
 /* fuzz_agent.c - any bytes as the frames between launcher and agents, a few at a time. The first byte is 0
- * for those that the launcher sends to an agent, and 2 for those that it sends to `horovodrun --status`;
- * otherwise they are an agent's, after the output of a shell. */
+ * for those that the launcher sends to an agent, 2 for those that it sends to `horovodrun --status`, and 3
+ * if that has asked for a timeline; otherwise they are an agent's, after the output of a shell. */
 #include "base/status.h"
 #include "launch/agents.h"
 #include "launch/monitor.h"
+#include "launch/recall.h"
+#include "launch/recall_client.h"
 #include "launch/starter.h"
 #include "launch/status_client.h"
 #include "launch/status_json.h"
@@ -61,6 +63,9 @@ static void receive_as_agent(struct frames *frames, enum frame_kind kind, struct
         abort();
     if (kind == FRAME_JOB && job_terms_get(&terms, body) && terms.count < 1)
         abort();
+    struct history_window window;
+    if (kind == FRAME_RECALL && window_get(&window, body) && (window.most < 0 || window.most > PAGE_RECORDS))
+        abort();
     if (kind == FRAME_START && start_get(&start, body) && start.slot < 0)
         abort();
     epoch_free(&epoch);
@@ -110,6 +115,34 @@ static void read_as_status(const uint8_t *bytes, size_t length)
     launchers_free(&launchers);
 }
 
+static void write_trace(const struct collected *collected)
+{
+    struct rank_trace trace = collected_trace((struct collected *)collected, "job");
+    FILE *file = fopen("/dev/null", "we");
+    if (rank_trace_measure(&trace).requests && (!file || rank_trace_write(&trace, file) < 0))
+        abort();
+    if (file)
+        fclose(file);
+}
+
+/* As --status --timeline, which then writes what it has got. */
+static void read_as_recall(const uint8_t *bytes, size_t length)
+{
+    struct collected collected = {0};
+    struct recall_client client = {.collected = &collected};
+    struct source source = {
+        .frames = {.owner = &client, .receive = recall_receive, .limit = FRAME_LIMIT_ANSWER}};
+    read_all(&source, bytes, length);
+    write_trace(&collected);
+    collected_free(&collected);
+}
+
+static void on_recalled(const struct collected *collected, void *argument)
+{
+    (void)argument;
+    write_trace(collected);
+}
+
 /* As the launcher, once the first host has been sent the assignments. */
 static void on_event(struct table *table, const struct event *event)
 {
@@ -119,7 +152,9 @@ static void on_event(struct table *table, const struct event *event)
     for (int i = 0; i < table->count; i++)
         if (table->starter->start(table->list[i], NULL))
             abort();
-    if (monitor_ask(table->monitor, check_surveys, NULL, NULL))
+    const struct history_window window = {.steps = 5, .most = 100};
+    if (monitor_ask(table->monitor, check_surveys, NULL, NULL) ||
+        recall_start(table->recall, &window, on_recalled, NULL, NULL))
         abort();
 }
 
@@ -130,6 +165,7 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
     char *words[] = {"true", NULL};
     hvd_status status;
     struct monitor monitor;
+    struct recall recall;
     struct options options = {.command = words, .values = calloc((size_t)setting_count, sizeof(char *))};
     struct settings settings = {.timeline = "", .timeline_ranks = "0", .failure_timeline = "folder"};
     struct hosts hosts = {0};
@@ -154,6 +190,7 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
         uv_loop_init(&table.loop) || uv_timer_init(&table.loop, &table.clock))
         abort();
     monitor_init(&monitor, &table);
+    recall_init(&recall, &table);
     *agents = (struct agents){.list = list, .count = 2, .of_host = of_host, .assigning = true};
     for (int i = 0; i < 2; i++) {
         list[i] =
@@ -170,6 +207,7 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
     read_all(&source, bytes, length);
     table_close(&table);
     monitor_free(&monitor);
+    recall_free(&recall);
     hosts_free(&hosts);
     free(options.values);
 }
@@ -183,6 +221,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         read_all(&source, bytes + 1, length - 1);
     } else if (bytes[0] == 2) {
         read_as_status(bytes + 1, length - 1);
+    } else if (bytes[0] == 3) {
+        read_as_recall(bytes + 1, length - 1);
     } else {
         read_as_launcher(bytes + 1, length - 1);
     }

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
+import sys
 from pathlib import Path
 from statistics import quantiles
 
 import pytest
-from conftest import Launcher, OnHosts
+from conftest import Launcher, OnHosts, wait_until
+from test_status import job_of
 from traces import RankTrace
 
 STEPS, LAYERS = 50, 3
@@ -74,10 +77,10 @@ def check_steps(trace: RankTrace, rank: int) -> None:
         assert each.submitted <= each.decided <= each.ended
 
 
-def check_overlap(trace: RankTrace, ranks: int) -> None:
+def check_overlap(trace: RankTrace, ranks: int, batches: int = STEPS) -> None:
     """The batches of all ranks run at the same time, except while the system runs other processes."""
     gaps = trace.gaps(list(range(ranks)))
-    assert len(gaps) >= STEPS
+    assert len(gaps) >= batches
     assert quantiles(gaps, n=10)[4] <= 50, gaps
 
 
@@ -87,7 +90,7 @@ def test_all_ranks(launcher: Launcher) -> None:
     assert said(result, "3") == Path("t.json")
     trace = RankTrace(launcher.folder / "t.json")
     assert [trace.names[pid] for pid in sorted(trace.names)] == [
-        f"rank {i} (host localhost)" for i in range(3)
+        f"rank {i} (host {socket.gethostname()})" for i in range(3)
     ]
     for rank in range(3):
         check_steps(trace, rank)
@@ -247,6 +250,106 @@ def test_interrupted(launcher: Launcher) -> None:
     assert not (launcher.folder / ".horovod").exists()
 
 
+# ---- running jobs
+
+ENDLESS = """
+import time
+import numpy as np
+import horovod as hvd
+
+hvd.init()
+value = np.ones(3, np.float32)
+while True:
+    handles = [hvd.allreduce_async(value, name=f"layer.{i}") for i in range(3)]
+    [hvd.synchronize(each) for each in handles]
+    hvd.step()
+    time.sleep(0.002)
+"""
+
+
+def steps_of_running_job(launcher: Launcher, steps: int, *words: str) -> RankTrace:
+    """The timeline that --status writes once both first ranks have made enough steps."""
+    last = ["no job"]
+
+    def written() -> bool:
+        job = job_of(launcher)
+        if not job:
+            return False
+        result = launcher.run("--status", job, "--timeline", "s.json", *words)
+        last[0] = result.stdout + result.stderr
+        made = RankTrace(launcher.folder / "s.json").steps if result.returncode != 2 else {}
+        return len(made) >= 2 and all(len(each) >= steps for each in made.values())
+
+    assert wait_until(written), last[0]
+    assert re.search(r"^the last \S+ s of \d ranks are in s\.json \(", last[0], re.MULTILINE)
+    return RankTrace(launcher.folder / "s.json")
+
+
+@pytest.mark.parametrize(("words", "steps"), [((), 5), (("--steps", "3"), 3)])
+def test_of_a_running_job(launcher: Launcher, words: tuple[str, ...], steps: int) -> None:
+    launcher.start("-np", "2", *launcher.python(ENDLESS))
+    trace = steps_of_running_job(launcher, steps, *words)
+    for rank in range(2):
+        assert len(trace.steps[rank]) == steps
+        assert 3 * steps <= len(trace.requests(rank)) <= 3 * steps + 6  # and those of the step that runs
+    check_overlap(trace, 2, 2)
+
+
+def test_of_a_job_without_a_launcher(launcher: Launcher) -> None:
+    process = launcher.start(*launcher.python(ENDLESS)[1:], program=sys.executable)
+
+    def written() -> bool:
+        words = ("--status", f"process-{process.pid}", "--timeline", "s.json")
+        return launcher.run(*words).returncode == 0
+
+    assert wait_until(written)
+    assert list(RankTrace(launcher.folder / "s.json").names) == [1]
+
+
+def test_several_jobs(launcher: Launcher) -> None:
+    for _ in range(2):
+        launcher.start("-np", "1", *launcher.python(ENDLESS))
+    last = [""]
+
+    def refused() -> bool:
+        result = launcher.run("--status", "--timeline", "s.json")
+        last[0] = result.stderr
+        return result.returncode == 2 and "jobs run, and a timeline is of one: name it" in result.stderr
+
+    assert wait_until(refused), last[0]
+    assert not (launcher.folder / "s.json").exists()
+
+
+def test_a_timeline_of_a_job_that_has_done_nothing(launcher: Launcher) -> None:
+    launcher.start("-np", "2", "sleep", "1000")
+    last = [""]
+
+    def refused() -> bool:
+        result = launcher.run("--status", job_of(launcher) or "none", "--timeline", "s.json")
+        last[0] = result.stderr
+        return "no rank has recorded anything yet, so there is no timeline" in result.stderr
+
+    assert wait_until(refused), last[0]
+    assert not (launcher.folder / "s.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ("--timeline", "s.json"),
+            "--timeline needs --status; the option for a job that starts is --timeline-filename",
+        ),
+        (("--status", "--steps", "3"), "--steps needs --timeline FILE"),
+        (("--status", "--timeline", "s.json", "--watch"), "--timeline is written once, and --watch goes on"),
+    ],
+)
+def test_wrong_words(launcher: Launcher, words: tuple[str, ...], text: str) -> None:
+    result = launcher.run(*words)
+    assert result.returncode == 2
+    assert text in result.stderr
+
+
 # ---- several hosts
 
 NOT_EAGER = ("--eager-threshold", "0")  # data that travel with a decision arrive later, but take no time
@@ -274,6 +377,17 @@ def test_clocks_of_two_hosts(launcher: Launcher) -> None:
         check_steps(trace, rank)
         assert trace.names[rank + 1] == f"rank {rank} (host {'aabb'[rank]})"
     check_overlap(trace, 4)
+
+
+@pytest.mark.skipif(not can_shift_clocks(), reason="this system permits no time namespaces")
+def test_of_a_running_job_on_two_hosts(launcher: Launcher) -> None:
+    words = ["-H", "a:1,b:2", *NOT_EAGER, *launcher.agents(APART), *launcher.python(ENDLESS)]
+    launcher.start(*words)
+    trace = steps_of_running_job(launcher, 20, "--steps", "20")
+    assert [trace.names[rank + 1] for rank in range(3)] == [
+        "rank 0 (host a)", "rank 1 (host b)", "rank 2 (host b)"
+    ]  # fmt: skip
+    check_overlap(trace, 3, 10)  # requests of two steps may run as one batch
 
 
 def test_hosts(on_hosts: OnHosts) -> None:

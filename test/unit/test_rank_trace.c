@@ -17,8 +17,9 @@ static char *written(const struct rank_trace *trace)
     size_t length = 0;
     FILE *file = open_memstream(&text, &length);
     assert_non_null(file);
-    assert_true(rank_trace_write(trace, file));
+    int64_t bytes = rank_trace_write(trace, file);
     assert_int_equal(fclose(file), 0);
+    assert_int_equal(bytes, length);
     return text;
 }
 
