@@ -22,6 +22,7 @@ static void fill_rank(const struct survey *survey, const struct sight *sight, st
                                  .joined = page->state != PAGE_STARTED && page->state != PAGE_JOINING,
                                  .horovod_ns = page->all.wait_ns,
                                  .late_ns = (uint64_t)sight->late_ns,
+                                 .engine = (double)sight->engine_ns / CLOCK_SECOND,
                                  .bytes = page->all.bytes};
     if (page->thread_count)
         rank->horovod_ns += (uint64_t)(survey->taken - page->threads[0].since);
@@ -46,7 +47,8 @@ static void keep_status(struct chronicle *chronicle, const struct survey *survey
     chronicle->status = text;
 }
 
-static void add(struct chronicle *chronicle, const struct survey *survey)
+/* `text`: its verdict, or NULL. */
+static void add(struct chronicle *chronicle, const struct survey *survey, const char *text)
 {
     int count = survey->count < chronicle->table->size ? survey->count : chronicle->table->size;
     for (int i = 0; i < count; i++)
@@ -57,7 +59,7 @@ static void add(struct chronicle *chronicle, const struct survey *survey)
                                      .ranks = chronicle->ranks,
                                      .count = count,
                                      .exit = survey->verdict,
-                                     .text = chronicle->table->ending ? NULL : survey->text,
+                                     .text = text,
                                      .joules = energy_read(&chronicle->energy, POWERCAP)});
 }
 
@@ -68,8 +70,14 @@ static void on_look(const struct surveys *surveys, void *argument)
     chronicle->asked = false;
     chronicle->looked_at = clock_now();
     if (survey) {
-        add(chronicle, survey);
-        keep_status(chronicle, survey);
+        /* Of a job that hangs, a look with stacks is worth more than a newer one without. */
+        bool hangs = survey_late(survey) && !chronicle->table->ending;
+        bool explained = hangs && chronicle->explained && !chronicle->with_stacks;
+        add(chronicle, survey, explained || chronicle->table->ending ? NULL : survey->text);
+        if (!explained)
+            keep_status(chronicle, survey);
+        chronicle->explained = explained || (hangs && chronicle->with_stacks);
+        chronicle->hangs = hangs;
     }
     if (chronicle->looked)
         chronicle->looked(chronicle, chronicle->owner);
@@ -77,9 +85,16 @@ static void on_look(const struct surveys *surveys, void *argument)
 
 bool chronicle_look(struct chronicle *chronicle)
 {
-    if (!chronicle->asked)
-        chronicle->asked =
-            monitor_ask(chronicle->table->monitor, STACKS_NONE, on_look, chronicle, NULL) == HVD_OK;
+    if (chronicle->asked)
+        return true;
+    /* A stack costs its rank a moment, and only that of a job that hangs is worth it. */
+    int64_t now = clock_now();
+    chronicle->with_stacks = chronicle->hangs && now >= chronicle->stacks_at + SELDOM * CLOCK_SECOND / 1000;
+    if (chronicle->with_stacks)
+        chronicle->stacks_at = now;
+    chronicle->asked =
+        monitor_ask(chronicle->table->monitor, chronicle->with_stacks ? STACKS_LATE : STACKS_NONE, on_look,
+                    chronicle, NULL) == HVD_OK;
     return chronicle->asked;
 }
 

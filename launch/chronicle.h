@@ -17,7 +17,11 @@ struct chronicle {
     char *before_end;  /* the last one before the job was to end; NULL: it is not to end, or there was none */
     int64_t started;   /* clock_now's, as the next one */
     int64_t looked_at; /* 0: not yet */
-    bool asked;        /* a look is under way */
+    int64_t stacks_at; /* when it has last asked for stacks; 0: not yet */
+    bool hangs;        /* at the last look a request had waited for long */
+    bool explained;    /* `status` has the stacks of that */
+    bool asked;        /* a look is under way, */
+    bool with_stacks;  /* and has stacks */
     /* Called after each look; NULL: nobody needs it. */
     void (*looked)(struct chronicle *chronicle, void *owner);
     void *owner;

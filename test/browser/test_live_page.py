@@ -202,12 +202,6 @@ def test_the_live_page_refreshes_and_says_when_the_connection_is_lost(
     assert "live" in text_of(page, "header")
     assert "rank 1 (host b)" in str(page.evaluate("document.title"))
     assert "dataset.py:43" in text_of(page, "#stacks")
-    later = fixtures.make("late", 2)
-    del later["status"]["ranks"][1]["stack"]
-    later["status"]["verdict"]["text"] = "the next look"
-    server.data = later
-    page.wait("document.querySelector('#verdict').innerText.includes('the next look')")
-    assert "dataset.py:43" in text_of(page, "#stacks")  # a look without stacks keeps those of the last one
     page.evaluate("document.querySelector('#rate input').focus()")
     asked = server.asked
     healthy = fixtures.make("healthy", 2)

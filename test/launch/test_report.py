@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,49 @@ def test_a_job_that_is_interrupted(launcher: Launcher, program: str, signals: in
     outcome = data_of(launcher.folder / "report.html")["outcome"]
     assert outcome["exit_code"] == 130
     assert re.match("SIGINT ended the job after [0-9]+ s$", outcome["text"])
+
+
+HANGS = """
+import time
+import numpy as np
+import horovod as hvd
+
+def load():
+    time.sleep(1000)
+
+hvd.init()
+if hvd.rank() == 1:
+    load()
+hvd.allreduce(np.ones(3), name="loss")
+"""
+
+
+def test_a_job_that_hangs_is_explained(launcher: Launcher) -> None:
+    """Its report has the stack of the late rank, which was taken while it hung."""
+    words = launcher.python(HANGS)
+    job = launcher.start("-np", "2", "--metrics-port", "0", "--report", "report.html", *words)
+    assert job.stderr
+    link = next(found[1] for line in job.stderr if (found := re.search(r"live page: (\S+)", line)))
+    with urllib.request.urlopen(link, timeout=30) as answer:
+        cookie = answer.headers["Set-Cookie"].split(";")[0]
+    request = urllib.request.Request(link.split("?")[0] + "status.json", headers={"Cookie": cookie})
+
+    def has_stack() -> bool:
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                ranks = json.load(answer)["ranks"]
+        except urllib.error.HTTPError:
+            return False
+        return any(
+            frame["function"] == "load" for rank in ranks for frame in (rank["stack"] or {}).get("python", [])
+        )
+
+    assert wait_until(has_stack)
+    job.send_signal(signal.SIGINT)
+    job.communicate(timeout=60)
+    status = data_of(launcher.folder / "report.html")["status"]
+    assert status["ranks"][1]["stack"]["python"][0]["function"] == "load"
+    assert status["verdict"]["exit"] == 3
 
 
 def test_a_command_that_does_not_exist(launcher: Launcher) -> None:
