@@ -332,12 +332,31 @@ static void add_program(const struct job *job)
     }
 }
 
+/* Says how fast the job is, and that no rank holds it up, which rank 0 knows. */
+static void say_rate(const struct job *job, double rate)
+{
+    const struct survey *survey = job->survey;
+    const struct page_steps *steps = &survey->steps;
+    double median = (double)steps->median / CLOCK_SECOND, late = 0;
+    for (int i = 0; i < survey->count; i++)
+        late = survey->ranks[i].late_share > late ? survey->ranks[i].late_share : late;
+    if (steps->median && survey->taken - steps->last < RECENT)
+        append_text(job->text, job->capacity, "healthy: step %lld, %.3g steps/s (%.3g ms)",
+                    (long long)steps->number, 1 / median, 1000 * median);
+    else
+        append_text(job->text, job->capacity, "healthy: %.0f operations/s", rate);
+    if (survey->ranks->page.reporter_count && survey->ranks->page.identity.rank == 0)
+        append_text(job->text, job->capacity, ", no rank is late by more than %d %%", (int)(100 * late) + 1);
+    else
+        append_text(job->text, job->capacity, ", and no rank waits for long");
+}
+
 static void say_progress(const struct job *job)
 {
     int64_t progress = job->survey->progress;
     double rate = operations_per_second(job->survey);
     if (rate > 0)
-        append_text(job->text, job->capacity, "healthy: %.0f operations/s, and no rank waits for long", rate);
+        say_rate(job, rate);
     else if (progress && job->survey->taken - progress < RECENT)
         append_text(job->text, job->capacity, "healthy: the last operation ended %.1f s ago",
                     seconds_since(job, progress));

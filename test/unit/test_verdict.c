@@ -66,6 +66,11 @@ static void says(const struct scene *scene, enum verdict expected, const char *w
         page->requests = calloc(2, sizeof *page->requests);
         assert_non_null(page->requests);
         memcpy(page->requests, scene->requests[i], sizeof scene->requests[i]);
+        if (page->reporter_count) {
+            page->reporters = calloc(1, sizeof *page->reporters);
+            assert_non_null(page->reporters);
+            *page->reporters = *scene->ranks[i].page.reporters;
+        }
     }
     ASSERT_OK(surveys_make(sights, RANKS, &origin, &surveys, &check_status));
     assert_int_equal(surveys.count, 1);
@@ -114,6 +119,18 @@ TEST(test_a_moment_is_no_delay)
     scene.ranks[1].ended_before = 20;
     says(&scene, VERDICT_HEALTHY, "healthy: 100 operations/s, and no rank waits for long");
     scene.ranks[0].ended_before = 7; /* a new epoch has begun, whose counters start at 0 */
+    says(&scene, VERDICT_HEALTHY, "healthy: 100 operations/s, and no rank waits for long");
+    scene.ranks[1].page.steps = (struct page_steps){
+        .count = 9, .number = 1203, .last = NOW - CLOCK_SECOND, .median = 74 * CLOCK_SECOND / 1000};
+    says(&scene, VERDICT_HEALTHY, "healthy: step 1203, 13.5 steps/s (74 ms), and no rank waits for long");
+    struct page_reporter reporter = {.rank = 2, .total = CLOCK_SECOND, .share = 0.013};
+    scene.ranks[0].page.reporters = &reporter;
+    scene.ranks[0].page.reporter_count = 1;
+    says(&scene, VERDICT_HEALTHY,
+         "healthy: step 1203, 13.5 steps/s (74 ms), no rank is late by more than 2 %");
+    scene.ranks[0].page.reporters = NULL;
+    scene.ranks[0].page.reporter_count = 0;
+    scene.ranks[1].page.steps.last = NOW - 11 * CLOCK_SECOND; /* now it does something else */
     says(&scene, VERDICT_HEALTHY, "healthy: 100 operations/s, and no rank waits for long");
     scene.ranks[1].ended_before = 30;
     scene.ranks[1].page.progress = NOW - 3 * CLOCK_SECOND;
