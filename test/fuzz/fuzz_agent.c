@@ -153,7 +153,7 @@ static void on_event(struct table *table, const struct event *event)
         if (table->starter->start(table->list[i], NULL))
             abort();
     const struct history_window window = {.steps = 5, .most = 100};
-    if (monitor_ask(table->monitor, check_surveys, NULL, NULL) ||
+    if (monitor_ask(table->monitor, STACKS_NONE, check_surveys, NULL, NULL) ||
         recall_start(table->recall, &window, on_recalled, NULL, NULL))
         abort();
 }
