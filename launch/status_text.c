@@ -53,10 +53,10 @@ static void put_steps(const struct survey *survey, FILE *file)
     const struct page_steps *steps = &survey->steps;
     double median = (double)steps->median / CLOCK_SECOND;
     fprintf(file, "  step %lld", (long long)steps->number);
-    if (steps->last && survey_late(survey))
-        put_duration(", none for ", steps->last, survey->taken, file);
-    else if (steps->median)
+    if (survey_makes_steps(survey))
         fprintf(file, median < 0.01 ? ", %.0f steps/s" : ", %.3g steps/s", 1 / median);
+    else if (steps->last)
+        put_duration(", none for ", steps->last, survey->taken, file);
     if (steps->median)
         fprintf(file, median < 1 ? " (median step %.3g ms)" : " (median step %.3g s)",
                 median < 1 ? 1000 * median : median);

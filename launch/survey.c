@@ -6,12 +6,19 @@
 
 #include <string.h>
 
-#define LATE CLOCK_SECOND /* ranks that wait no longer are no news */
+#define LATE  CLOCK_SECOND        /* ranks that wait no longer are no news */
+#define PAUSE (10 * CLOCK_SECOND) /* between steps, e.g. to save a checkpoint, that is no news either */
 
 const struct page_waiting *survey_late(const struct survey *survey)
 {
     const struct page_waiting *first = survey->waitings.count ? survey->waitings.list : NULL;
     return first && survey->taken - first->since >= LATE ? first : NULL;
+}
+
+bool survey_makes_steps(const struct survey *survey)
+{
+    const struct page_steps *steps = &survey->steps;
+    return steps->median > (survey->taken - steps->last - PAUSE) / 3 && steps->median && !survey_late(survey);
 }
 
 int survey_ranks(const struct survey *survey, const uint8_t *chosen, int which, char *text, size_t capacity)

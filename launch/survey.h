@@ -51,6 +51,9 @@ struct survey {
  */
 const struct page_waiting *survey_late(const struct survey *survey);
 
+/* Returns true unless the job has made no step for much longer than it needs for one. */
+bool survey_makes_steps(const struct survey *survey);
+
 /* Writes ranks as "0-2, 5": those for which `chosen` is `which`. Returns their number. */
 int survey_ranks(const struct survey *survey, const uint8_t *chosen, int which, char *text, size_t capacity);
 

@@ -340,7 +340,7 @@ static void say_rate(const struct job *job, double rate)
     double median = (double)steps->median / CLOCK_SECOND, late = 0;
     for (int i = 0; i < survey->count; i++)
         late = survey->ranks[i].late_share > late ? survey->ranks[i].late_share : late;
-    if (steps->median && survey->taken - steps->last < RECENT)
+    if (survey_makes_steps(survey))
         append_text(job->text, job->capacity, "healthy: step %lld, %.3g steps/s (%.3g ms)",
                     (long long)steps->number, 1 / median, 1000 * median);
     else
