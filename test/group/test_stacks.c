@@ -18,16 +18,25 @@
 
 enum { LONGEST = 60, MOST_PAGES = 16 };
 
+#ifdef __SANITIZE_THREAD__ /* it holds a signal back until the thread calls a function that it knows */
+#define SIGNALS_ARE_LATE 1
+#else
+#define SIGNALS_ARE_LATE 0
+#endif
+
 static char text[PAGE_STACK_TEXT + 1]; /* of the newest answer */
 
 /* ---- asking -------------------------------------------------------------------------------------------- */
 
+/* Other threads open and close files meanwhile, so none is touched. */
 static int find_pages(int pages[MOST_PAGES])
 {
     int count = 0;
     for (int fd = 3; fd < 4096 && count < MOST_PAGES; fd++) {
+        char path[64];
         struct stat info;
-        if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == (off_t)PAGE_BYTES)
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        if (stat(path, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == (off_t)PAGE_BYTES)
             pages[count++] = fd;
     }
     return count;
@@ -255,14 +264,15 @@ static void ask_all(struct member *member)
             ask_page(pages[i]);
             known += has("S\tsignal\n");
         }
-        CHECK(known == count, "%d of %d", known, count);
+        CHECK(known >= (SIGNALS_ARE_LATE ? 1 : count), "%d of %d", known, count);
     }
     check_allreduce_works(member, "after");
 }
 
 GROUP_TEST(test_ranks_in_one_process, ask_all, 2, 4, .transport = "shm")
 
-/* While a question is answered, threads fork; the child opens a job of its own. */
+#ifndef __SANITIZE_THREAD__ /* it allows no thread in a child */
+/* A fork while a question is answered; the child opens a job of its own. */
 TEST(test_forks)
 {
     hvd_set_stack_source(&source);
@@ -289,3 +299,4 @@ TEST(test_forks)
     hvd_set_stack_source(NULL);
     hvd_shutdown(context);
 }
+#endif
