@@ -37,13 +37,8 @@ static void send_prepare(struct remote *remote)
 
 void agents_prepare_host(struct remote *remote, struct wire_reader *body)
 {
-    char release[64];
-    if (!wire_get_string(body, release, sizeof release) || strcmp(release, hvd_version()) != 0) {
-        remote_fail(remote, 1,
-                    "its horovodrun is of release %s, this one of %s; install the same release on all hosts",
-                    release, hvd_version());
+    if (!remote_get_release(remote, body))
         return;
-    }
     wire_get_string(body, remote->identity, sizeof remote->identity);
     wire_get_string(body, remote->launcher_address, sizeof remote->launcher_address);
     wire_get_string(body, remote->address, sizeof remote->address);

@@ -185,6 +185,10 @@ hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status)
             return status_set(status, HVD_INVALID_ARGUMENT, "--hosts: '%.40s...' is no name of a host", list);
         snprintf(entry, sizeof entry, "%.*s", (int)length, list);
         text_close_up(entry, ":");
+        /* The last colon of an address in brackets is in front of its slots. */
+        bool has_slots = strchr(*entry == '[' ? entry + strcspn(entry, "]") : entry, ':') != NULL;
+        if (hosts->without_slots && !has_slots)
+            append_text(entry, sizeof entry, ":1");
         TRY(parse_entry(&host, entry, "--hosts", status));
         TRY(add_host(hosts, &host, status));
         if (!list[length])

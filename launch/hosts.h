@@ -28,8 +28,9 @@ struct hosts { /* zeroed memory is a valid empty one */
     int count;
     struct place *places; /* [size] by rank */
     int size;
-    char source[128]; /* "Slurm job 17": the allocation that they are from; or "" */
-    bool by_srun;     /* they are reached by Slurm's srun */
+    char source[128];   /* "Slurm job 17": the allocation that they are from; or "" */
+    bool without_slots; /* for hosts_parse: an entry without slots has one */
+    bool by_srun;       /* they are reached by Slurm's srun */
 };
 
 hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status); /* "a:2,me@b:4,[::1]:2" */

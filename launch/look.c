@@ -72,8 +72,8 @@ hvd_code look_start(struct look *look, enum stacks stacks, hvd_status *status)
     if (!look->pages)
         return status_no_memory(status);
     bool all = add_own_pages(look);
-    /* The rank has not joined, or uses a page of its own. */
-    if (!host_pages_glance(look->pages) || !all) {
+    /* The rank has not joined, or uses a page of its own; or this process has started none. */
+    if (!host_pages_glance(look->pages) || !all || !look->table->count) {
         host_pages_find(look->pages);
         host_pages_glance(look->pages);
     }

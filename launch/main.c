@@ -111,6 +111,35 @@ static int run_command(struct options *options, struct guard *guard)
     return exit_code;
 }
 
+/* With -H or --hostfile it reaches these hosts as a job would. */
+static int run_status(struct options *options, struct guard *guard)
+{
+    struct settings settings;
+    struct hosts hosts = {.without_slots = true};
+    int exit_code;
+    hvd_status status;
+    if (!options->hosts && !options->hostfile)
+        return status_print(options, NULL);
+    if (options->timeline) {
+        status_set(
+            &status, HVD_INVALID_ARGUMENT,
+            "--timeline does not reach the hosts of -H or --hostfile: leave these out, where horovodrun "
+            "runs the job, or type it on the host of the rank");
+        return usage_error(options, &status);
+    }
+    if (settings_init(&settings, &status))
+        return usage_error(options, &status);
+    if (read_settings(options, &settings, &status) || read_hosts(options, &hosts, &status)) {
+        exit_code = usage_error(options, &status);
+    } else {
+        const struct status_hosts where = {options, &settings, &hosts, guard};
+        exit_code = status_print(options, &where);
+    }
+    hosts_free(&hosts);
+    settings_free(&settings);
+    return exit_code;
+}
+
 static int run_agent(struct guard *guard)
 {
     hvd_status status;
@@ -141,7 +170,7 @@ int main(int argc, char **argv)
     else if (options.version)
         printf("%s\n", hvd_version());
     else if (options.status)
-        exit_code = status_print(&options);
+        exit_code = run_status(&options, &guard);
     else if (options.check_build)
         check_build_print();
     else

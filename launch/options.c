@@ -70,7 +70,8 @@ const struct option option_table[] = {
     {GROUP_METRICS, "", "metrics-ranks", "N", OPTION_COUNT, FIELD(metrics_ranks),
      "In jobs of more ranks than this, metrics are by host instead of by rank (default 256)"},
     {GROUP_STATUS, "", "status", "", OPTION_SWITCH, FIELD(status),
-     "Show what your running jobs do and wait for, and end; the start of a job's id may follow. "
+     "Show what your running jobs do and wait for, and end; the start of a job's id may follow. With -H or "
+     "--hostfile (slots may be left out) the ranks on these hosts, for jobs that something else has started. "
      "Exit code: 0 healthy, 3 a rank is late, 4 a rank is stopped or has failed, 1 no such job"},
     {GROUP_STATUS, "", "stacks", "RANKS", OPTION_TEXT, FIELD(stacks),
      "With --status: show where the program is on these ranks: late (up to 8 of a job on a host, and those "

@@ -26,6 +26,17 @@ void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
     remote->fault_code = exit_code;
 }
 
+bool remote_get_release(struct remote *remote, struct wire_reader *body)
+{
+    char release[64];
+    if (wire_get_string(body, release, sizeof release) && strcmp(release, hvd_version()) == 0)
+        return true;
+    remote_fail(remote, 1,
+                "its horovodrun is of release %s, this one of %s; install the same release on all hosts",
+                release, hvd_version());
+    return false;
+}
+
 /* ---- what ssh writes ----------------------------------------------------------------------------------- */
 
 void remote_show_errors(struct remote *remote)

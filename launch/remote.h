@@ -38,6 +38,9 @@ struct remote {
 void remote_call(struct remote *remote,
                  void (*receive)(struct frames *frames, enum frame_kind kind, struct wire_reader *body));
 
+/* Reads the release of its agent; returns false, and keeps the fault, if it is another one. */
+bool remote_get_release(struct remote *remote, struct wire_reader *body);
+
 /* Keeps the first fault for which the host can't be used. */
 void remote_fail(struct remote *remote, int exit_code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -72,6 +72,30 @@ static hvd_code look_here(const struct options *options, const struct launchers 
     return surveys_make(sights, count, &origin, surveys, status);
 }
 
+/* Looks at the pages of the hosts that the user has given. */
+static hvd_code look_there(const struct options *options, const struct status_hosts *where,
+                           struct surveys *surveys, hvd_status *status)
+{
+    int count;
+    struct sight *sights = status_hosts_look(where, stacks_of(options), &count);
+    const struct survey_origin origin = {.taken = clock_now(), .taken_at = nanoseconds_since_1970()};
+    return surveys_make(sights, count, &origin, surveys, status);
+}
+
+/* Asks the launchers on this host, and says which of them do not answer. */
+static void ask_launchers(const struct options *options, struct launchers *launchers, struct surveys *surveys)
+{
+    launchers_ask(options->job, stacks_of(options), launchers, surveys);
+    for (int i = 0; i < launchers->count; i++) {
+        const struct launcher *launcher = &launchers->list[i];
+        if (*launcher->why)
+            fprintf(stderr,
+                    "horovodrun: the launcher of job %.8s (pid %d) was asked in vain: %s; of its ranks only "
+                    "those on this host can be shown, and with -H those on other ones\n",
+                    launcher->job, launcher->process, launcher->why);
+    }
+}
+
 struct printed {
     int count, worst;            /* jobs; -1: there was none */
     const struct survey *survey; /* the last one */
@@ -126,49 +150,42 @@ static int write_timeline(const struct options *options, const struct printed *p
 }
 
 /* Returns the worst verdict, or -1 if there is no such job. */
-static int print_once(const struct options *options)
+static int print_once(const struct options *options, const struct status_hosts *where)
 {
     struct printed printed = {.worst = -1};
-    struct launchers launchers;
-    struct surveys whole = {0}, here = {0};
+    struct launchers launchers = {0};
+    struct surveys whole = {0}, seen = {0};
     hvd_status status;
-    launchers_ask(options->job, stacks_of(options), &launchers, &whole);
-    for (int i = 0; i < launchers.count; i++) {
-        const struct launcher *launcher = &launchers.list[i];
-        if (*launcher->why)
-            fprintf(stderr,
-                    "horovodrun: the launcher of job %.8s (pid %d) was asked in vain: %s; of its ranks only "
-                    "those on this host can be shown\n",
-                    launcher->job, launcher->process, launcher->why);
-    }
-    if (look_here(options, &launchers, &here, &status))
+    if (!where)
+        ask_launchers(options, &launchers, &whole);
+    if (where ? look_there(options, where, &seen, &status) : look_here(options, &launchers, &seen, &status))
         fprintf(stderr, "horovodrun: %s\n", status.text);
     if (options->watch_seconds > 0 && !options->json)
         print_time();
     print(&whole, options, &printed);
-    print(&here, options, &printed);
+    print(&seen, options, &printed);
     if (options->timeline && printed.count)
         printed.worst = write_timeline(options, &printed);
     fflush(stdout);
     surveys_free(&whole);
-    surveys_free(&here);
+    surveys_free(&seen);
     launchers_free(&launchers);
     return printed.worst;
 }
 
-int status_print(const struct options *options)
+int status_print(const struct options *options, const struct status_hosts *where)
 {
     const char *job = options->job;
-    int worst = print_once(options), last = worst;
+    int worst = print_once(options, where), last = worst;
     while (options->watch_seconds > 0 && worst >= 0 && !ferror(stdout)) {
         last = worst;
         pause_for(options->watch_seconds);
-        worst = print_once(options);
+        worst = print_once(options, where);
     }
     if (last >= 0 && worst < 0)
         fprintf(stderr, "horovodrun: no such job runs any longer\n");
     else if (last < 0)
-        fprintf(stderr, "horovodrun: no job %s%sof this user runs on this host\n", job ? job : "",
-                job ? " " : "");
+        fprintf(stderr, "horovodrun: no job %s%sof this user runs on %s\n", job ? job : "", job ? " " : "",
+                where ? "these hosts" : "this host");
     return last < 0 ? VERDICT_NO_JOB : last;
 }

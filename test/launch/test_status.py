@@ -250,7 +250,7 @@ def test_launcher_that_is_stopped(launcher: Launcher) -> None:
     assert result.returncode == 3
     assert result.stderr == (
         f"horovodrun: the launcher of job {job[:8]} (pid {process}) was asked in vain: it does not answer; "
-        "of its ranks only those on this host can be shown\n"
+        "of its ranks only those on this host can be shown, and with -H those on other ones\n"
     )
     assert re.search(rf"^job {job[:8]}  3 ranks on host ", result.stdout, re.MULTILINE)
 
@@ -315,6 +315,7 @@ def test_connections_to_a_launcher(launcher: Launcher) -> None:
         (["--json", "true"], "--json, --stacks and --watch need --status"),
         (["--watch", "5", "true"], "--json, --stacks and --watch need --status"),
         (["--status", "a61c", "--json", "b72d"], "--status takes one job, not b72d as well"),
+        (["--status", "-H", "a", "--timeline", "x"], "--timeline does not reach the hosts of -H"),
         (["--status", "--watch", "0"], "--watch=0 must be a number from 0.1 to 86400"),
         (["--status", "--watch=soon"], "--watch=soon must be a number from 0.1 to 86400"),
     ],
@@ -322,4 +323,4 @@ def test_connections_to_a_launcher(launcher: Launcher) -> None:
 def test_wrong_words(launcher: Launcher, words: list[str], error: str) -> None:
     result = launcher.run(*words)
     assert result.returncode == 2
-    assert result.stderr.startswith(f"horovodrun: {error}\n")
+    assert result.stderr.startswith(f"horovodrun: {error}")

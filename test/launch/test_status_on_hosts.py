@@ -133,6 +133,26 @@ def test_agent_that_is_stopped(launcher: Launcher, hosts: VirtualHosts, on_hosts
     status_until(on_hosts, r"^rank 1 .*; rank 0 waits for it ")
 
 
+def test_hosts_that_are_given(launcher: Launcher, on_hosts: OnHosts) -> None:
+    """Without a launcher that could be asked: it is stopped, or on another host."""
+    on_hosts.start("-H", "a:1,b:1,c:1", *launcher.python(PROGRAM), "2", "late")
+    status_until(on_hosts, r"^rank 2 .*; ranks 0, 1 wait for it ")
+    for process in launcher.named("hvd-job"):
+        os.kill(process, signal.SIGSTOP)
+    for host, given in (("a", "a,b,c"), ("b", "c,b,a"), ("b", "b,c")):
+        result = on_hosts.run("--status", "-H", given, host=host, seconds=20)
+        assert (result.returncode, result.stderr) == (3, "")
+        assert re.match(r"rank 2 .*; ranks? [01, ]+ waits? for it in allreduce\.loss", result.stdout)
+        ranks = "2 of its 3 ranks on 2 hosts" if given == "b,c" else "3 ranks on 3 hosts"
+        assert re.search(rf"^job \w{{8}}  {ranks}  up ", result.stdout, re.MULTILINE)
+    result = on_hosts.run("--status", "-H", "b,nowhere,c", seconds=20)
+    for process in launcher.named("hvd-job"):
+        os.kill(process, signal.SIGCONT)
+    assert result.returncode == 3
+    assert result.stderr.startswith("horovodrun: host nowhere: its name is unknown; check the spelling")
+    assert result.stderr.count("\n") == 1
+
+
 def test_verdict_of_a_stall(launcher: Launcher, on_hosts: OnHosts) -> None:
     path = launcher.folder / "stderr"
     env = launcher.environment(HOROVOD_STALL_CHECK_TIME_SECONDS="1")

@@ -31,6 +31,26 @@ TEST(test_host_by_host)
                  "0:a 0/1 0/3, 1:b 0/3 1/3, 2:b 1/3 0/2, 3:b 2/3 0/1, 4:c 0/2 2/3, 5:c 1/2 1/2");
 }
 
+TEST(test_hosts_without_slots)
+{
+    struct hosts hosts = {.without_slots = true};
+    ASSERT_OK(hosts_parse(&hosts, "a,me@b:4,[fd00::7],[fd00::8]:2", &check_status));
+    const struct {
+        const char *name;
+        int slots;
+    } rows[] = {{"a", 1}, {"b", 4}, {"fd00::7", 1}, {"fd00::8", 2}};
+    assert_int_equal(hosts.count, 4);
+    for (int i = 0; i < hosts.count; i++) {
+        assert_string_equal(hosts.list[i].name, rows[i].name);
+        assert_int_equal(hosts.list[i].slots, rows[i].slots);
+    }
+    hosts_free(&hosts);
+    struct hosts others = {0};
+    ASSERT_FAILS(hosts_parse(&others, "a,b:1", &check_status), HVD_INVALID_ARGUMENT,
+                 "'a' is not of the form");
+    hosts_free(&others);
+}
+
 TEST(test_fewer_ranks_than_slots)
 {
     check_layout("a:2,b:4", 3, "0:a 0/2 0/2, 1:a 1/2 0/1, 2:b 0/1 1/2");
