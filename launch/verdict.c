@@ -3,6 +3,7 @@
 #include "verdict.h"
 #include "activity.h"
 #include "slowness.h"
+#include "wrongness.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -379,6 +380,8 @@ enum verdict verdict_write(const struct survey *survey, char *text, size_t capac
         return VERDICT_BROKEN;
     if (say_joining(&job) || say_late(&job) || say_slow(&job) || slowness_write(survey, text, capacity))
         return VERDICT_LATE;
+    if (wrongness_write(survey, text, capacity))
+        return VERDICT_BROKEN;
     say_progress(&job);
     return VERDICT_HEALTHY;
 }

@@ -432,11 +432,10 @@ void page_set_check(struct page_writer *writer, const char *difference)
 {
     struct page_head *head = &writer->page->head;
     char text[PAGE_DIVERGENCE_TEXT] = "";
-    if (difference) {
-        append_text(text, sizeof text, "%s", difference);
-        page_set_words(head->divergence, text, sizeof text);
+    append_text(text, sizeof text, "%s", difference ? difference : "");
+    page_set_words(head->divergence, text, sizeof text);
+    if (difference)
         set(&head->divergences, atomic_load(&head->divergences) + 1);
-    }
     set(&head->parameter_checks, atomic_load(&head->parameter_checks) + 1);
 }
 

@@ -100,7 +100,7 @@ struct page_head {
     _Atomic int64_t nan_step; /* of the first NaN that began on this rank, see page_step; 0: unknown */
     char nan[PAGE_NAN_TEXT];  /* the tensor that had it; "": there was none */
     atomic_uint_fast64_t parameter_checks, divergences;
-    char divergence[PAGE_DIVERGENCE_TEXT]; /* the latest */
+    char divergence[PAGE_DIVERGENCE_TEXT]; /* what differed in the latest check; "": nothing */
     _Atomic int64_t progress_thread;       /* its id; 0: it has not started */
 };
 

@@ -71,7 +71,7 @@ struct page_summary {
     char nan[PAGE_NAN_TEXT];       /* the tensor that had it, as "allreduce.fc1.bias"; "": there was none */
     int progress_thread;           /* its id; 0: unknown */
     uint64_t parameter_checks, divergences;
-    char divergence[PAGE_DIVERGENCE_TEXT]; /* which parameters differed when they did last; "": never */
+    char divergence[PAGE_DIVERGENCE_TEXT]; /* which parameters differed in the latest check; "": none */
     int request_count;
     struct page_reporter *reporters; /* in process set 0 */
     int reporter_count;

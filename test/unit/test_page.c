@@ -782,6 +782,9 @@ TEST(test_checks_of_values)
     assert_int_equal(summary.parameter_checks, 3);
     assert_int_equal(summary.divergences, 2);
     assert_string_equal(summary.divergence, "b differs");
+    page_set_check(&writer, NULL);
+    summary = read_of(writer.fd, 1);
+    assert_string_equal(summary.divergence, "");
     closed(&writer);
 }
 

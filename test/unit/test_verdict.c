@@ -330,3 +330,31 @@ TEST(test_hosts_that_do_not_answer)
     says(&scene, VERDICT_BROKEN,
          "host b (ranks 2, 3) does not answer for 12 s; 2 ranks wait in allreduce.grad");
 }
+
+TEST(test_nan)
+{
+    struct scene scene;
+    start(&scene);
+    strcpy(scene.ranks[2].page.nan, "allreduce.fc1.bias");
+    says(&scene, VERDICT_BROKEN, "NaN began on rank 2, in its input of allreduce.fc1.bias");
+    scene.ranks[2].page.nan_step = 1203;
+    strcpy(scene.ranks[0].page.nan, "allreduce.later");
+    scene.ranks[0].page.nan_step = 1204;
+    says(&scene, VERDICT_BROKEN, "NaN began on rank 2, in its input of allreduce.fc1.bias at step 1203");
+    strcpy(scene.ranks[3].page.nan, "allreduce.fc1.bias");
+    scene.ranks[3].page.nan_step = 1203;
+    says(&scene, VERDICT_BROKEN, "NaN began on rank 2, in its input of allreduce.fc1.bias at step 1203, and in the same step on 1 "
+         "other rank: all have computed it, or a tensor of more than 64 KiB has brought it, whose rank "
+         "--check-nonfinite all finds");
+    submit(&scene, 0, "allreduce.x", 14); /* whom the job waits for is more urgent */
+    says(&scene, VERDICT_LATE, "allreduce.x");
+}
+
+TEST(test_divergence)
+{
+    struct scene scene;
+    start(&scene);
+    strcpy(scene.ranks[1].page.nan, "allreduce.x");
+    strcpy(scene.ranks[3].page.divergence, "parameters differ since step 1-100");
+    says(&scene, VERDICT_BROKEN, "parameters differ since step 1-100");
+}
