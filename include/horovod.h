@@ -448,6 +448,10 @@ HVD_API hvd_code hvd_step(hvd_context *context, int64_t step, int64_t samples, h
  * five steps. `optimizer`: any name that no other optimizer of this rank has. */
 HVD_API hvd_code hvd_optimizer_step(hvd_context *context, const char *optimizer, hvd_status *status);
 
+/* An optimizer was made that will report steps. A gradient that is not finite is then no alarm as long as no
+ * step ends with it: while a loss scale is being found, such steps are left out. */
+HVD_API hvd_code hvd_expect_steps(hvd_context *context, hvd_status *status);
+
 /* How far this rank has come since hvd_init. Set struct_size first. Nothing asks other ranks. */
 typedef struct hvd_progress {
     size_t struct_size;  /* sizeof(hvd_progress) of the caller */

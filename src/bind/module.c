@@ -112,6 +112,15 @@ static PyObject *core_optimizer_step(PyObject *Py_UNUSED(module), PyObject *opti
     Py_RETURN_NONE;
 }
 
+static PyObject *core_expect_steps(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    hvd_status status;
+    hvd_context *context = context_current();
+    if (!context)
+        return NULL;
+    return hvd_expect_steps(context, &status) ? raise_status(&status) : Py_BuildValue("");
+}
+
 static PyObject *core_progress(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     hvd_progress progress = {.struct_size = sizeof progress};
@@ -332,6 +341,9 @@ static PyMethodDef methods[] = {
     {"optimizer_step", core_optimizer_step, METH_O,
      "optimizer_step($module, optimizer, /)\n--\n\n"
      "Report that an optimizer of this name updates its parameters. Does nothing when there is no job."},
+    {"expect_steps", core_expect_steps, METH_NOARGS,
+     "expect_steps($module, /)\n--\n\n"
+     "Say that an optimizer was made which will report its steps (hvd_expect_steps in horovod.h)."},
     {"progress", core_progress, METH_NOARGS,
      "progress($module, /)\n--\n\n"
      "(steps, samples, step, step_seconds, last_step_seconds, up_seconds), see hvd_progress in horovod.h."},

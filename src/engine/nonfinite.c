@@ -3,7 +3,6 @@
 
 #include "base/status.h"
 #include "base/types.h"
-#include "device/finite.h"
 #include "engine/batch.h"
 #include "engine/comm.h"
 #include "engine/context.h"
@@ -48,13 +47,20 @@ static void add(struct found *found, enum finiteness has, int tensor)
         *found = (struct found){has, tensor, found->tensors};
 }
 
-static void begin(struct nonfinite *state, uint32_t name, int64_t step, bool own_infinity)
+/* `found`: in a tensor of this rank; NULL: in a result. */
+static void begin(struct comm *comm, const struct hvd_handle *handle, const struct found *found, int64_t step)
 {
+    struct nonfinite *state = &comm->context->nonfinite;
     state->spreading = true;
-    state->own_infinity = own_infinity;
-    state->name = name;
+    state->own = found ? found->worst : ALL_FINITE;
+    state->name = page_name_of(&comm->context->page, handle->record);
+    state->process_set = comm->id;
     state->rounds = 0;
     state->began = step;
+    if (found && handle->request.count > 1)
+        snprintf(state->where, sizeof state->where, "tensor %d of %s", found->tensor, handle->name);
+    else
+        snprintf(state->where, sizeof state->where, "%s", handle->name);
 }
 
 /* Returns true if the name was not warned of. */
@@ -70,67 +76,76 @@ static bool is_new(struct nonfinite *state, uint32_t name)
     return true;
 }
 
-static void warn(struct comm *comm, const struct hvd_handle *handle, const struct found *found, uint32_t name)
+/* Warns of the number that has begun on this rank. */
+static void warn(struct hvd_context *context)
 {
-    struct nonfinite *state = &comm->context->nonfinite;
-    char where[PAGE_NAN_TEXT], when[40] = "", whose[40] = "every rank";
-    if (!is_new(state, name))
+    struct nonfinite *state = &context->nonfinite;
+    char when[40] = "", whose[40] = "every rank";
+    if (!is_new(state, state->name))
         return;
-    if (handle->request.count > 1)
-        snprintf(where, sizeof where, "tensor %d of %s", found->tensor, handle->name);
-    else
-        snprintf(where, sizeof where, "%s", handle->name);
     if (state->began)
         snprintf(when, sizeof when, " at step %lld", (long long)state->began);
-    if (comm->id)
-        snprintf(whose, sizeof whose, "every rank of process set %d", comm->id);
-    page_set_nan(&comm->context->page, where, state->began);
-    log_warning(comm->context->placement.rank,
-                "%s in this rank's input of %s%s, before it was reduced%s; %s gets it now",
-                state->own_infinity ? "infinity" : "NaN", where, when,
-                state->own_infinity ? ", and nothing finite since" : "", whose);
+    if (state->process_set)
+        snprintf(whose, sizeof whose, "every rank of process set %d", state->process_set);
+    page_set_nan(&context->page, state->where, state->began);
+    log_warning(context->placement.rank,
+                "%s in this rank's input of %s%s, before it was reduced; %s gets it now",
+                state->own == HAS_NAN ? "NaN" : "infinity", state->where, when, whose);
+}
+
+static bool reports_steps(const struct hvd_context *context)
+{
+    return atomic_load_explicit(&context->steps.expected, memory_order_relaxed) ||
+           atomic_load_explicit(&context->page.page->head.steps, memory_order_relaxed);
+}
+
+/* Returns the step that is under way. */
+static int64_t step_of(const struct hvd_context *context, const struct hvd_handle *handle)
+{
+    bool none = reports_steps(context) && !atomic_load(&context->page.page->head.steps);
+    return none ? 1 : page_step(&context->page, page_name_of(&context->page, handle->record));
 }
 
 /* Returns true if a number that was not finite may have caused another one in this step, which computes with
  * the results of the step before, but not with those of earlier ones, whose names may come rarely. If no
  * steps are reported, it may as long as the name that had it has had no finite result. */
-static bool may_cause(const struct nonfinite *state, const struct page *page, int64_t step)
+static bool may_cause(const struct hvd_context *context, int64_t step)
 {
-    bool reported = atomic_load_explicit(&page->head.steps, memory_order_relaxed);
-    return state->spreading && (!reported || step <= state->last + 1);
+    const struct nonfinite *state = &context->nonfinite;
+    return state->spreading && (!reports_steps(context) || step <= state->last + 1);
 }
 
 static void note_input(struct comm *comm, const struct hvd_handle *handle, const struct found *found)
 {
-    struct page_writer *page = &comm->context->page;
-    struct nonfinite *state = &comm->context->nonfinite;
-    uint32_t name = page_name_of(page, handle->record);
-    int64_t step = page_step(page, name);
-    bool caused = may_cause(state, page->page, step);
+    struct hvd_context *context = comm->context;
+    struct nonfinite *state = &context->nonfinite;
+    bool steps = reports_steps(context);
+    int64_t step = step_of(context, handle);
+    bool caused = may_cause(context, step);
     counter_add(&handle->counters->nonfinite, found->tensors);
     if (!caused)
-        begin(state, name, step, found->worst == HAS_INFINITY);
+        begin(comm, handle, found, step);
     state->last = step;
-    state->rounds += caused && name == state->name;
-    if (caused ? state->own_infinity && state->rounds == LASTING : found->worst == HAS_NAN)
-        warn(comm, handle, found, name);
+    state->rounds += caused && page_name_of(&context->page, handle->record) == state->name;
+    bool used = steps ? step > state->began : !caused ? found->worst == HAS_NAN : state->rounds == LASTING;
+    if (state->own != ALL_FINITE && used)
+        warn(context);
 }
 
 static void note_result(struct comm *comm, const struct hvd_handle *handle, const struct found *found)
 {
-    struct page_writer *page = &comm->context->page;
-    struct nonfinite *state = &comm->context->nonfinite;
+    struct hvd_context *context = comm->context;
+    struct nonfinite *state = &context->nonfinite;
     bool finite = found->worst == ALL_FINITE;
     if (finite && !state->spreading)
         return;
-    uint32_t name = page_name_of(page, handle->record);
     if (finite) {
-        state->spreading = name != state->name;
+        state->spreading = page_name_of(&context->page, handle->record) != state->name;
         return;
     }
-    int64_t step = page_step(page, name);
-    if (!may_cause(state, page->page, step))
-        begin(state, name, step, false);
+    int64_t step = step_of(context, handle);
+    if (!may_cause(context, step))
+        begin(comm, handle, NULL, step);
     state->last = step;
 }
 

@@ -1,12 +1,16 @@
 /* nonfinite.h - notices numbers that are not finite in what this rank gives to reductions. A NaN crosses
  * ranks only by collectives. So a rank that finds one in its own input, although no result has brought it
- * one, knows that this NaN began here: it warns, and its page says so. Infinity is normal while a loss scale
- * is being found; it is counted only, and excuses the NaNs that follow from it. No value is changed and no
- * message is sent. Under the progress lock. */
+ * one, knows that it began here: it warns, and its page says so. No value is changed and no message is sent.
+ *
+ * While a loss scale is being found overflows are normal: such a step is left out, and no alarm is due. So
+ * the warning follows once a step has ended that used the number. If no steps are reported, a NaN is warned
+ * of at once, and infinity if it lasts. Under the progress lock. */
 #ifndef HVD_ENGINE_NONFINITE_H
 #define HVD_ENGINE_NONFINITE_H
 
+#include "device/finite.h"
 #include "horovod.h"
+#include "watch/page.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,13 +24,15 @@ struct running_batch;
 enum { NONFINITE_WARNED = 64 };
 
 struct nonfinite {
-    size_t limit;      /* tensors of more bytes are not checked; 0: none are */
-    bool spreading;    /* numbers that are not finite were reduced, and may cause others from now on */
-    bool own_infinity; /* an infinity of this rank was the first of them */
-    uint32_t name;     /* the id (page.h) of the name that had the first */
-    unsigned rounds;   /* inputs of that name since, which were not finite either */
-    int64_t began;     /* the step of the first, see page_step */
-    int64_t last;      /* that of the latest */
+    size_t limit;        /* tensors of more bytes are not checked; 0: none are */
+    bool spreading;      /* numbers that are not finite were reduced, and may cause others from now on */
+    enum finiteness own; /* the first of them, if it was this rank's */
+    uint32_t name;       /* the id (page.h) of the name that had the first */
+    char where[PAGE_NAN_TEXT];         /* the tensor that had it */
+    int process_set;                   /* in which it was reduced */
+    unsigned rounds;                   /* inputs of that name since, which were not finite either */
+    int64_t began;                     /* the step of the first; 0: unknown */
+    int64_t last;                      /* that of the latest */
     uint32_t warned[NONFINITE_WARNED]; /* ids of names */
     int warned_count;
 };

@@ -88,6 +88,13 @@ hvd_code hvd_optimizer_step(hvd_context *context, const char *optimizer, hvd_sta
     return status_ok(status);
 }
 
+hvd_code hvd_expect_steps(hvd_context *context, hvd_status *status)
+{
+    TRY(context_check_process(context, status));
+    atomic_store(&context->steps.expected, true);
+    return status_ok(status);
+}
+
 hvd_code hvd_get_progress(hvd_context *context, hvd_progress *found, hvd_status *status)
 {
     TRY(context_check_process(context, status));

@@ -4,11 +4,13 @@
 #define HVD_ENGINE_STEPS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
 enum { STEP_SOURCES = 16 };
 
 struct steps {
+    atomic_bool expected; /* an optimizer will report steps, or has */
     pthread_mutex_t lock; /* protects the members below, and the steps in the page */
     uint64_t count;
     int64_t number;                 /* of the last one; 0: there is none */

@@ -186,8 +186,9 @@ static void reduce_rarely(struct member *member)
 {
     bool wrong = member->rank == wrong_rank(member);
     reduce_one(member, "rare", member->rank ? 1 : NAN);
-    for (int step = 0; step < 3; step++) {
-        reduce_one(member, "often", wrong && step == 2 ? NAN : 1);
+    for (int step = 0; step < 4; step++) {
+        check_page(member, member->rank == 0 ? "allreduce.rare" : "", member->rank == 0);
+        reduce_one(member, "often", wrong && step >= 2 ? NAN : 1);
         CHECK_OK(hvd_step(member->context, 100 + step, 0, &check_status));
     }
     check_page(member,
@@ -200,6 +201,26 @@ static void reduce_rarely(struct member *member)
 }
 
 GROUP_TEST(test_steps_end_what_began, reduce_rarely, 2, 3, EVERY_TRANSPORT)
+
+/* An optimizer that leaves out steps with overflows, of which a NaN may be the first sign. */
+static void leave_out_steps(struct member *member)
+{
+    bool wrong = member->rank == wrong_rank(member);
+    CHECK_OK(hvd_expect_steps(member->context, &check_status));
+    for (int pass = 0; pass < 12; pass++) {
+        reduce_one(member, "bias", wrong && pass % 4 != 3 ? NAN : 1);
+        if (pass % 4 == 3)
+            CHECK_OK(hvd_step(member->context, -1, 0, &check_status));
+    }
+    check_page(member, "", 0);
+    for (int step = 0; step < 2; step++) { /* it uses the next one */
+        reduce_one(member, "bias", wrong || step ? NAN : 1);
+        CHECK_OK(hvd_step(member->context, -1, 0, &check_status));
+    }
+    check_page(member, wrong ? "allreduce.bias" : "", wrong ? 4 : 0);
+}
+
+GROUP_TEST(test_steps_that_are_left_out, leave_out_steps, 1, 3, EVERY_TRANSPORT)
 
 /* ---- what is checked ----------------------------------------------------------------------------------- */
 

@@ -343,11 +343,13 @@ TEST(test_nan)
     says(&scene, VERDICT_BROKEN, "NaN began on rank 2, in its input of allreduce.fc1.bias at step 1203");
     strcpy(scene.ranks[3].page.nan, "allreduce.fc1.bias");
     scene.ranks[3].page.nan_step = 1203;
-    says(&scene, VERDICT_BROKEN, "NaN began on rank 2, in its input of allreduce.fc1.bias at step 1203, and in the same step on 1 "
+    says(&scene, VERDICT_BROKEN,
+         "NaN began on rank 2, in its input of allreduce.fc1.bias at step 1203, and in the same step on 1 "
          "other rank: all have computed it, or a tensor of more than 64 KiB has brought it, whose rank "
          "--check-nonfinite all finds");
     submit(&scene, 0, "allreduce.x", 14); /* whom the job waits for is more urgent */
-    says(&scene, VERDICT_LATE, "allreduce.x");
+    says(&scene, VERDICT_LATE,
+         "rank 0 waits for ranks 1-3 in allreduce.x, for 14 s; rank 1 sleeps in its own program");
 }
 
 TEST(test_divergence)

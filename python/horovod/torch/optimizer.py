@@ -80,6 +80,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if type(self)._allreduce_grad_async is not _DistributedOptimizer._allreduce_grad_async:
             own = weakref.WeakMethod(self._start_own)  # weak, as the optimizer owns the reducer
             reducer.start_own = lambda parameter: own()(parameter)  # type: ignore[misc]
+        _core.expect_steps()
         self._register_step_hooks()
         self.register_step_post_hook(_compare_parameters)
 
