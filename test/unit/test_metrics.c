@@ -271,3 +271,19 @@ TEST(test_links)
     has(&scene, "horovod_link_retransmitted_segments_total{host=\"a\"} 3");
     end(&scene);
 }
+
+TEST(test_a_stall)
+{
+    struct scene scene;
+    struct page_waiting waiting = {.since = 86 * CLOCK_SECOND, .waits = 1, .missing = 2, .hidden = 1};
+    start(&scene);
+    scene.survey.waitings = (struct page_waitings){.list = &waiting, .count = 1};
+    write_text(&scene, RANKS);
+    has(&scene, "horovod_stalled_seconds 14");
+    has(&scene, "horovod_stalled_ranks 3");
+    waiting.since = 100 * CLOCK_SECOND - CLOCK_SECOND / 2;
+    write_text(&scene, RANKS);
+    has(&scene, "horovod_stalled_seconds 0");
+    has(&scene, "horovod_stalled_ranks 0");
+    end(&scene);
+}
