@@ -88,8 +88,11 @@ static bool get_survey(struct launcher *launcher, struct wire_reader *body)
         struct survey_host *host = &launcher->hosts[origin->host_count++];
         wire_get_string(body, host->name, sizeof host->name);
         host->answers = wire_get_u8(body);
-        host->silent = wire_get_f64(body);
+        double silent = wire_get_f64(body);
+        host->silent = silent >= 0 && silent < 1e9 ? silent : 0;
     }
+    for (char *at = launcher->name; *at; at++)
+        *at = (unsigned char)*at < ' ' || *at == '\x7f' ? '?' : *at; /* it could control a terminal */
     return launcher->hosts && wire_done(body);
 }
 
