@@ -378,10 +378,15 @@ enum verdict verdict_write(const struct survey *survey, char *text, size_t capac
     text[0] = '\0';
     if (say_silent(&job) || say_stopped(&job) || say_ended(&job) || say_failed(&job))
         return VERDICT_BROKEN;
-    if (say_joining(&job) || say_late(&job) || say_slow(&job) || slowness_write(survey, text, capacity))
-        return VERDICT_LATE;
-    if (wrongness_write(survey, text, capacity))
+    bool late =
+        say_joining(&job) || say_late(&job) || say_slow(&job) || slowness_write(survey, text, capacity);
+    char wrong[SURVEY_TEXT] = "";
+    if (wrongness_write(survey, wrong, sizeof wrong)) {
+        append_text(text, capacity, "%s%s", late ? "; " : "", wrong);
         return VERDICT_BROKEN;
+    }
+    if (late)
+        return VERDICT_LATE;
     say_progress(&job);
     return VERDICT_HEALTHY;
 }

@@ -347,9 +347,11 @@ TEST(test_nan)
          "NaN began on rank 2, in its input of allreduce.fc1.bias at step 1203, and in the same step on 1 "
          "other rank: all have computed it, or a tensor of more than 64 KiB has brought it, whose rank "
          "--check-nonfinite all finds");
+    scene.ranks[3].page.nan[0] = '\0';
     submit(&scene, 0, "allreduce.x", 14); /* whom the job waits for is more urgent */
-    says(&scene, VERDICT_LATE,
-         "rank 0 waits for ranks 1-3 in allreduce.x, for 14 s; rank 1 sleeps in its own program");
+    says(&scene, VERDICT_BROKEN,
+         "ranks 1-3 are late, and rank 1 (host a) sleeps in its own program; rank 0 waits for them in "
+         "allreduce.x, for 14 s; NaN began on rank 2, in its input of allreduce.fc1.bias at step 1203");
 }
 
 TEST(test_divergence)

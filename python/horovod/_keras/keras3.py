@@ -39,7 +39,7 @@ class _DistributedOptimizer:
             variables = trainable_variables or this._trainable_variables
             grads = self._reduce(grads, variables) if len(grads) == len(variables) else grads
         super().apply(grads, trainable_variables)  # type: ignore[misc]
-        if this.built:
+        if this.built and self._hvd.check.is_on():
             shared = self._hvd.shared(trainable_variables or this._trainable_variables)
             compare_parameters(self._hvd.check, ((variable.path, variable.value) for variable in shared))
 

@@ -16,6 +16,7 @@ from horovod.common.process_sets import ProcessSet, check_member, global_process
 from horovod.common.util import reduction_of
 from horovod.framework.arrays import Arrays
 from horovod.framework.compression import Compressor, NoneCompressor, send_compressed
+from horovod.framework.divergence import count_join
 from horovod.framework.handles import Handle
 from horovod.framework.requests import (
     ALLGATHER,
@@ -389,4 +390,5 @@ def join(device: int = -1) -> int:
     """
     handle = _core.submit(_core.describe(JOIN), None, ())
     handle.wait()
+    count_join()
     return handle.joined_last()

@@ -28,7 +28,8 @@ class ParameterCheck:
     """Compares the parameters of one optimizer after every N steps.
 
     A check never waits forever: it goes on in later steps if a rank does not take part in it yet, because it
-    has made another number of steps. Ranks that have joined are left out. One thread at a time.
+    has made another number of steps. Ranks that have joined are left out, and those that have gone on
+    meanwhile: their hashes are of an earlier moment. All ranks count anew after a join. One thread at a time.
 
     Args:
         name: the prefix of the operations' names, equal on all ranks.
@@ -55,21 +56,29 @@ class ParameterCheck:
         several = is_member(self._process_set) and len(self._process_set.ranks) > 1
         self._every = int(_core.setting("check_parameters")) * self.passes if several else 0
         self._aborts = _core.setting("on_divergence") == "abort"
-        self._count = 0
+        self._count = 0  # passes since the last join, equal on all ranks
+        self._joins = _joins[0]
+        self._made = 0  # passes in all
         self._equal_at = 0  # the step of the latest check that found no difference
         self._handle: Handle[Any] | None = None
         self._said = ""  # the ranks that were named last
         self._prefix = _unique(self._name) if self._every else ""
 
     def count(self) -> bool:
-        """Counts a pass; returns true if it is the turn of ``compare``. Only if ``is_on``.
+        """Counts a pass; returns true if it is the turn of ``compare``.
 
         Raises:
             HorovodInternalError: as ``compare``, because of an earlier step.
         """
+        if not self.is_on():
+            return False
+        if self._joins != _joins[0]:
+            self._joins, self._count = _joins[0], 0
         self._count += 1
+        self._made += 1
+        in_flight = self._handle is not None
         self._continue(0)
-        return self._handle is None and self._count % self._every == 0
+        return not in_flight and self._count % self._every == 0
 
     def compare(self, parameters: Iterable[tuple[str, Any]]) -> None:
         """Compares the parameters, given as their names and their values in one order on all ranks.
@@ -79,11 +88,11 @@ class ParameterCheck:
         Raises:
             HorovodInternalError: they differ, and ``HOROVOD_ON_DIVERGENCE`` is ``abort``; or a rank is lost.
         """
-        self._names, tensors = [], []
-        for name, value in parameters:
+        self._names, self._hashes = [], []
+        for name, value in parameters:  # one at a time: a value may be a copy of a device's memory
             self._names.append(name)
-            tensors.append(value)
-        self._hashes = _core.hashes(tensors)
+            self._hashes += _core.hashes([value])
+        self._made_before = self._made
         values = array("Q")
         for number in (self._count // self.passes, *self._hashes):
             values.extend((number, number ^ _ONES))
@@ -103,6 +112,9 @@ class ParameterCheck:
                 values = self._handle.wait(seconds)
             except TimeoutError:
                 return
+            except BaseException:
+                self._handle = None
+                raise
             self._handle = None
             self._then(values)
 
@@ -110,10 +122,10 @@ class ParameterCheck:
         """Compares the largest hashes with the smallest, whose complements are the largest."""
         pairs = zip(most[::2], most[1::2], strict=True)
         steps, *differ = (largest ^ complement != _ONES for largest, complement in pairs)
-        self._at = most[0]
+        self._at = self._made_before // self.passes
         self._differing = [place for place, differs in enumerate(differ) if differs]
         if steps:  # the ranks count from different steps, so these are no hashes of one step
-            self._count = self._at * self.passes
+            self._count = most[0] * self.passes
         elif self._differing:
             self._gather(self._differing[:_SHOWN])
         else:
@@ -121,17 +133,23 @@ class ParameterCheck:
             _core.parameters_checked(None, False)
 
     def _gather(self, places: Sequence[int]) -> None:
-        """Starts to gather hashes, as an allreduce, since it must run without ranks that have joined."""
+        """Starts to gather hashes, as an allreduce, since it must run without ranks that have joined.
+
+        A rank that has gone on since it computed its hashes has none of this step.
+        """
         ranks = self._process_set.ranks
         own = ranks.index(_core.placement()[0])
         values = array("Q", bytes(8 * len(ranks) * len(places)))
-        for row, place in enumerate(places):
+        gone_on = self._made != self._made_before
+        for row, place in enumerate(places if not gone_on else ()):
             values[row * len(ranks) + own] = self._hashes[place]
         self._submit("ranks", values, self._report)
 
     def _report(self, values: array[int]) -> None:
         ranks, first = self._process_set.ranks, self._names[self._differing[0]]
         rows = [list(values[at : at + len(ranks)]) for at in range(0, len(values), len(ranks))]
+        if all(len(set(row) - {0}) < 2 for row in rows):  # only ranks that have gone on differed
+            return
         which = blame(ranks, rows)
         equal = f" They were equal at step {self._equal_at}." if self._equal_at else ""
         text = (
@@ -143,6 +161,14 @@ class ParameterCheck:
         self._said = which
         if self._aborts:
             raise HorovodInternalError(text)
+
+
+_joins = [0]  # of this rank so far, which all ranks end at the same step
+
+
+def count_join() -> None:
+    """All ranks have joined, so all checks count from the same step again."""
+    _joins[0] += 1
 
 
 _names: Counter[str] = Counter()  # of the checks of one job
@@ -170,7 +196,7 @@ def blame(ranks: Sequence[int], rows: Sequence[Sequence[int]]) -> str:
 
     Args:
         ranks: the members of the process set.
-        rows: for each parameter the hash of each member; 0: it has joined.
+        rows: for each parameter the hash of each member; 0: it has joined, or has gone on.
     """
     wrong: set[int] = set()
     for row in rows:

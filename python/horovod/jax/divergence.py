@@ -17,9 +17,9 @@ def compare_parameters(check: ParameterCheck, parameters: Iterable[tuple[str, An
 
     Whether parameters are compared at all is decided when a function is traced.
     """
-    if not check.is_on():
+    if not check.is_on() or not (pairs := list(parameters)):
         return
-    names, arrays = zip(*parameters, strict=True)
+    names, arrays = zip(*pairs, strict=True)
 
     def compare(*values: Any) -> None:
         check.compare(zip(names, map(bytes_of, values), strict=True))

@@ -22,7 +22,9 @@ def compare_parameters(check: ParameterCheck, parameters: Iterable[tuple[str, An
         if check.count():
             check.compare((name, bytes_of(tf.convert_to_tensor(value))) for name, value in parameters)
         return None
-    names, variables = zip(*parameters, strict=True)
+    if not (pairs := list(parameters)):
+        return tf.constant(False)
+    names, variables = zip(*pairs, strict=True)
 
     def compare(*values: Any) -> bool:
         check.compare(zip(names, map(bytes_of, values), strict=True))

@@ -19,6 +19,7 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.common.util import get_average_backwards_compatibility_fun, num_rank_is_power_2
 from horovod.framework.collectives import barrier as barrier
 from horovod.framework.collectives import check_scatter_op
+from horovod.framework.divergence import count_join
 from horovod.tensorflow import derivatives
 from horovod.tensorflow.library import call, call_group, call_one, functions, in_order, invalid, reducing
 
@@ -189,7 +190,10 @@ def join() -> Any:
     Until then the others' allreduces continue without it: it contributes neutral values. Returns the rank
     that joined last, the same on all ranks, as a tensor.
     """
-    return call("Join", "join")
+    last = call("Join", "join")
+    if tf.executing_eagerly():
+        count_join()
+    return last
 
 
 def rank_op(name: str | None = None) -> Any:
