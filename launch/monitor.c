@@ -45,7 +45,7 @@ void monitor_add(struct monitor *monitor, uint32_t number, int host, struct sigh
         return;
     }
     host_title(&table->hosts->list[host], identity->host, sizeof identity->host);
-    for (int i = 0; i < table->count; i++) {
+    for (int i = 0; i < monitor->seen_count; i++) {
         const struct process *process = table->list[i];
         if (process->place.host == host && process->pid && process->pid == sight->page.child)
             monitor->seen[i] = true;
@@ -113,8 +113,11 @@ static void describe(const struct monitor *monitor, struct survey_origin *origin
         struct survey_host *host = &hosts[origin->host_count++];
         *host = (struct survey_host){.answers = monitor->hosts[i] != MONITOR_ASKED};
         host_title(&table->hosts->list[i], host->name, sizeof host->name);
-        if (!host->answers)
-            host->silent = table->starter->silent ? table->starter->silent(table, i) : 0;
+        if (host->answers || !table->starter->silent)
+            continue;
+        host->silent = table->starter->silent(table, i);
+        if (host->silent < (double)(origin->taken - monitor->asked) / CLOCK_SECOND)
+            host->silent = 0; /* it has sent something else meanwhile */
     }
     for (int i = 0; i < table->count; i++) {
         int64_t started = table->list[i]->started;
@@ -134,7 +137,7 @@ static void make_surveys(struct monitor *monitor, struct surveys *surveys)
     hvd_code code = hosts ? HVD_OK : status_no_memory(&status);
     if (!code) {
         describe(monitor, &origin, hosts);
-        for (int i = 0; i < table->count; i++) {
+        for (int i = 0; i < monitor->seen_count; i++) {
             const struct process *process = table->list[i];
             if (!monitor->seen[i])
                 stand_in(monitor, process, hosts[process->place.host].answers);
@@ -251,6 +254,7 @@ static void start(struct monitor *monitor)
 {
     const struct table *table = monitor->table;
     monitor->under_way = true;
+    monitor->asked = clock_now();
     monitor->number++;
     monitor->stacks = STACKS_NONE;
     for (int i = 0; i < monitor->asker_count; i++) {
@@ -259,11 +263,13 @@ static void start(struct monitor *monitor)
     }
     monitor->hosts = calloc((size_t)table->hosts->count + 1, sizeof *monitor->hosts);
     monitor->seen = calloc((size_t)table->count + 1, sizeof *monitor->seen);
+    monitor->seen_count = table->count;
     bool possible = monitor->hosts && monitor->seen;
     if (possible)
         ask_hosts(monitor);
     bool waits = possible && waits_for_answers(monitor);
-    uv_timer_start(&monitor->deadline, on_deadline, waits ? (uint64_t)(MONITOR_SECONDS * 1000) : 0, 0);
+    double most = monitor->stacks == STACKS_NONE ? MONITOR_SECONDS : MONITOR_STACK_SECONDS;
+    uv_timer_start(&monitor->deadline, on_deadline, waits ? (uint64_t)(most * 1000) : 0, 0);
 }
 
 /* ---- askers -------------------------------------------------------------------------------------------- */

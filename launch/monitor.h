@@ -1,16 +1,18 @@
 /* monitor.h - looks at all ranks of the job, on all its hosts, for whoever asks: `horovodrun --status`, a
  * signal. In the launcher; one thread, the loop's.
  *
- * A look asks every host at once. It ends when all have answered, at the latest after MONITOR_SECONDS: a host
- * that is stopped or cut off can't delay it. No rank is disturbed, except for its stack. */
+ * A look asks every host at once. It ends when all have answered, at the latest after MONITOR_SECONDS, or
+ * with stacks MONITOR_STACK_SECONDS: a host that is stopped or cut off can't delay it. No rank is disturbed,
+ * except for its stack. */
 #ifndef HVD_LAUNCH_MONITOR_H
 #define HVD_LAUNCH_MONITOR_H
 
 #include "look.h"
 #include "surveys.h"
 
-#define MONITOR_SECONDS 1.5
-#define MONITOR_ASKERS  8
+#define MONITOR_SECONDS       1.5
+#define MONITOR_STACK_SECONDS 3.0 /* ranks take up to PAGES_ANSWER_MILLISECONDS of it */
+#define MONITOR_ASKERS        8
 
 /* Gets the survey of the job, and those of jobs that some of its ranks have formed. They are valid during the
  * call; there is none if memory is out, or before the job has processes. */
@@ -32,18 +34,20 @@ struct monitor {
     int asker_count;
     uint32_t number; /* of the last look */
     bool under_way;
+    int64_t asked;        /* when the look under way began */
     enum stacks stacks;   /* that the look under way has */
     struct sight *sights; /* so far */
     int count, capacity;
     enum monitor_host *hosts; /* by their index in the table */
-    bool *seen;               /* processes of the table with a sight, by slot */
+    bool *seen;               /* processes of the table with a sight, by their index there */
+    int seen_count;           /* processes that the table had when the look began */
 };
 
 void monitor_init(struct monitor *monitor, struct table *table);
 void monitor_free(struct monitor *monitor); /* after the loop has closed its handles */
 
-/* Calls `done` once this call has returned, within MONITOR_SECONDS. If a look is under way that has these
- * stacks, it serves this asker as well; otherwise the next look does. Fails if too many ask. */
+/* Calls `done` once this call has returned, within the seconds of a look. If a look is under way that has
+ * these stacks, it serves this asker as well; otherwise the next look does. Fails if too many ask. */
 hvd_code monitor_ask(struct monitor *monitor, enum stacks stacks, monitor_done_fn *done, void *argument,
                      hvd_status *status);
 

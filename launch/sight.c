@@ -54,6 +54,8 @@ enum sight_state sight_state(const struct sight *sight)
         return SIGHT_UNSEEN;
     if (sight->process && (sight->system.state == 'T' || sight->system.state == 't'))
         return SIGHT_STOPPED;
+    if (!sight->process && page == PAGE_STARTED && sight->page.child)
+        return SIGHT_ENDED;
     if (!sight->process && (page == PAGE_JOINING || page == PAGE_OPEN))
         return SIGHT_ENDED;
     return page == PAGE_OPEN && sight->page.thread_count ? SIGHT_WAITS : by_page[page];

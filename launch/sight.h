@@ -42,7 +42,7 @@ void sight_free(struct sight *sight); /* zeroed memory is fine */
 enum sight_state {
     SIGHT_UNSEEN,
     SIGHT_STOPPED, /* by a signal or a debugger */
-    SIGHT_ENDED,   /* without leaving the job */
+    SIGHT_ENDED,   /* without leaving the job, or before joining it */
     SIGHT_FAILED,
     SIGHT_LEFT,
     SIGHT_STARTED, /* it has not joined the job yet */

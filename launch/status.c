@@ -74,10 +74,10 @@ static hvd_code look_here(const struct options *options, const struct launchers 
 
 /* Looks at the pages of the hosts that the user has given. */
 static hvd_code look_there(const struct options *options, const struct status_hosts *where,
-                           struct surveys *surveys, hvd_status *status)
+                           struct surveys *surveys, int *failed, hvd_status *status)
 {
     int count;
-    struct sight *sights = status_hosts_look(where, stacks_of(options), &count);
+    struct sight *sights = status_hosts_look(where, stacks_of(options), &count, failed);
     const struct survey_origin origin = {.taken = clock_now(), .taken_at = nanoseconds_since_1970()};
     return surveys_make(sights, count, &origin, surveys, status);
 }
@@ -149,6 +149,14 @@ static int write_timeline(const struct options *options, const struct printed *p
     return code ? EXIT_NO_TIMELINE : printed->worst;
 }
 
+/* Returns the exit code of a look that some hosts have not taken part in: ranks there may be in trouble. */
+static int say_unasked(const struct printed *printed, int failed, int hosts)
+{
+    fprintf(stderr, "horovodrun: %d of %d hosts can't be asked, so %s\n", failed, hosts,
+            printed->count ? "the verdict is without their ranks" : "nothing is known of jobs there");
+    return printed->worst > VERDICT_BROKEN ? printed->worst : VERDICT_BROKEN;
+}
+
 /* Returns the worst verdict, or -1 if there is no such job. */
 static int print_once(const struct options *options, const struct status_hosts *where)
 {
@@ -156,9 +164,11 @@ static int print_once(const struct options *options, const struct status_hosts *
     struct launchers launchers = {0};
     struct surveys whole = {0}, seen = {0};
     hvd_status status;
+    int failed = 0;
     if (!where)
         ask_launchers(options, &launchers, &whole);
-    if (where ? look_there(options, where, &seen, &status) : look_here(options, &launchers, &seen, &status))
+    if (where ? look_there(options, where, &seen, &failed, &status)
+              : look_here(options, &launchers, &seen, &status))
         fprintf(stderr, "horovodrun: %s\n", status.text);
     if (options->watch_seconds > 0 && !options->json)
         print_time();
@@ -167,6 +177,8 @@ static int print_once(const struct options *options, const struct status_hosts *
     if (options->timeline && printed.count)
         printed.worst = write_timeline(options, &printed);
     fflush(stdout);
+    if (failed)
+        printed.worst = say_unasked(&printed, failed, where->hosts->count);
     surveys_free(&whole);
     surveys_free(&seen);
     launchers_free(&launchers);

@@ -7,7 +7,7 @@
 #include "surveys.h"
 
 #define LAUNCHER_SECONDS 1.0 /* within which a launcher that runs says that it does */
-#define SURVEY_SECONDS   4.0 /* within which it has answered */
+#define SURVEY_SECONDS   6.0 /* within which it has answered, after a look that it had begun already */
 
 struct launcher {
     struct frames frames;

@@ -94,7 +94,7 @@ static hvd_code call_all(struct table *table, hvd_status *status)
     return HVD_OK;
 }
 
-struct sight *status_hosts_look(const struct status_hosts *where, enum stacks stacks, int *count)
+struct sight *status_hosts_look(const struct status_hosts *where, enum stacks stacks, int *count, int *failed)
 {
     struct asked asked = {.table = {.options = where->options,
                                     .settings = where->settings,
@@ -106,16 +106,20 @@ struct sight *status_hosts_look(const struct status_hosts *where, enum stacks st
     struct table *table = &asked.table;
     hvd_status status;
     *count = 0;
+    *failed = where->hosts->count;
     where->guard->parent = getppid();
     if (uv_loop_init(&table->loop))
         return NULL;
     if (call_all(table, &status) == HVD_OK) {
         while (any_waits(table->agents))
             uv_run(&table->loop, UV_RUN_ONCE);
+        *failed = 0;
         for (int i = 0; i < table->agents->count; i++) {
             const struct remote *remote = &table->agents->list[i];
-            if (*remote->fault)
-                say(table, "host %s: %s", remote->host->name, remote->fault);
+            if (!*remote->fault)
+                continue;
+            say(table, "host %s: %s", remote->host->name, remote->fault);
+            ++*failed;
         }
     } else {
         fprintf(stderr, "horovodrun: %s\n", status.text);

@@ -15,7 +15,7 @@ struct survey_host {
     char name[128];
     int ranks;
     bool answers;  /* its ranks were seen */
-    double silent; /* otherwise: seconds since it was last heard of */
+    double silent; /* otherwise: seconds since it was last heard of; 0: it was, since it was asked */
 };
 
 /* All that the ranks of one host send to those of another one. Times are in ns. */

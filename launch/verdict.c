@@ -113,8 +113,11 @@ static bool say_silent(const struct job *job)
         for (int j = 0; j < survey->count; j++)
             of_host[j] = strcmp(survey_host_of(&survey->ranks[j]), host->name) == 0;
         name_ranks(job, of_host, true, ranks);
-        append_text(job->text, job->capacity, "%shost %s (%s) does not answer for %.0f s", silent ? "; " : "",
-                    host->name, ranks, host->silent);
+        append_text(job->text, job->capacity, "%shost %s (%s) ", silent ? "; " : "", host->name, ranks);
+        if (host->silent > 0)
+            append_text(job->text, job->capacity, "does not answer for %.0f s", host->silent);
+        else
+            append_text(job->text, job->capacity, "is connected, but has not told of its ranks in time");
         silent = true;
     }
     if (silent && first)
@@ -142,10 +145,11 @@ static bool say_stopped(const struct job *job)
 static bool say_ended(const struct job *job)
 {
     for (int i = 0; i < job->survey->count; i++) {
-        if (sight_state(&job->survey->ranks[i]) != SIGHT_ENDED)
+        const struct sight *rank = &job->survey->ranks[i];
+        if (sight_state(rank) != SIGHT_ENDED || rank->page.state == PAGE_STARTED)
             continue;
         append_text(job->text, job->capacity, "the process of rank %d has ended without leaving the job",
-                    job->survey->ranks[i].page.identity.rank);
+                    rank->page.identity.rank);
         add_waiting(job, i);
         return true;
     }
@@ -162,6 +166,25 @@ static bool say_failed(const struct job *job)
         return true;
     }
     return false;
+}
+
+/* A program may end without Horovod, unless others wait for it. */
+static bool say_never_joins(const struct job *job)
+{
+    enum { JOINS = 1, ENDED };
+    uint8_t *chosen = job->survey->count > 0 ? calloc((size_t)job->survey->count, 1) : NULL;
+    char waits[RANKS_SHOWN + 8], ended[RANKS_SHOWN + 8];
+    for (int i = 0; chosen && i < job->survey->count; i++) {
+        enum sight_state state = sight_state(&job->survey->ranks[i]);
+        chosen[i] = state == SIGHT_JOINING ? JOINS : state == SIGHT_ENDED ? ENDED : 0;
+    }
+    int waiting = chosen ? name_ranks(job, chosen, JOINS, waits) : 0;
+    int gone = chosen ? name_ranks(job, chosen, ENDED, ended) : 0;
+    if (waiting && gone)
+        append_text(job->text, job->capacity, "%s wait%s in init for %s, which %s ended without calling it",
+                    waits, waiting == 1 ? "s" : "", ended, gone == 1 ? "has" : "have");
+    free(chosen);
+    return waiting && gone;
 }
 
 static bool say_joining(const struct job *job)
@@ -376,7 +399,7 @@ enum verdict verdict_write(const struct survey *survey, char *text, size_t capac
 {
     const struct job job = {survey, text, capacity};
     text[0] = '\0';
-    if (say_silent(&job) || say_stopped(&job) || say_ended(&job) || say_failed(&job))
+    if (say_silent(&job) || say_stopped(&job) || say_ended(&job) || say_failed(&job) || say_never_joins(&job))
         return VERDICT_BROKEN;
     bool late =
         say_joining(&job) || say_late(&job) || say_slow(&job) || slowness_write(survey, text, capacity);

@@ -198,6 +198,14 @@ TEST(test_init)
     for (int i = 0; i < RANKS; i++)
         scene.ranks[i].page.state = i < 2 ? PAGE_JOINING : PAGE_STARTED;
     says(&scene, VERDICT_LATE, "ranks 0, 1 wait in init for ranks 2, 3, which have not got there");
+    scene.ranks[2].page.child = 12;
+    says(&scene, VERDICT_LATE, "ranks 0, 1 wait in init for ranks 2, 3, which have not got there");
+    scene.ranks[2].process = 0;
+    says(&scene, VERDICT_BROKEN, "ranks 0, 1 wait in init for rank 2, which has ended without calling it");
+    scene.ranks[0].page.state = scene.ranks[1].page.state = PAGE_STARTED;
+    says(&scene, VERDICT_HEALTHY, /* a program may end without Horovod */
+         "nothing is under way, and the last operation ended 20 s ago: every rank is in its own program");
+    scene.ranks[2].process = 12;
     for (int i = 0; i < RANKS; i++)
         scene.ranks[i].page.state = PAGE_JOINING;
     says(&scene, VERDICT_LATE, "ranks 0-3 wait in init, which all ranks have reached");
@@ -329,6 +337,10 @@ TEST(test_hosts_that_do_not_answer)
     scene.hosts[1] = (struct survey_host){.name = "b", .silent = 11.7};
     says(&scene, VERDICT_BROKEN,
          "host b (ranks 2, 3) does not answer for 12 s; 2 ranks wait in allreduce.grad");
+    scene.hosts[1].silent = 0;
+    says(&scene, VERDICT_BROKEN,
+         "host b (ranks 2, 3) is connected, but has not told of its ranks in time; 2 ranks wait in "
+         "allreduce.grad");
 }
 
 TEST(test_nan)
