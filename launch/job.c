@@ -347,16 +347,19 @@ static void run_loop(struct job *job)
         faults_read(table, FAULTS_LAST_SECONDS);
         find_first_failure(job);
     }
-    if (job->begun && !job->abandoned)
-        traces_write(table, job->failed || job->cause);
-    if (job->failed) {
+    if (job->failed)
         say_first_failure(job->failed, job->cause, verdict);
-    }
     const struct outcome outcome = {.exit_code = job->exit_code,
                                     .first = job->cause ? NULL : job->failed,
                                     .cause = job->cause,
                                     .verdict = verdict};
     faults_write_outcome(table, &outcome);
+    /* The folders of traces and of the report may be on a file server that hangs: the cause is told before.
+     */
+    while (!job->abandoned && !sink_idle(table->err))
+        uv_run(&table->loop, UV_RUN_ONCE);
+    if (job->begun && !job->abandoned)
+        traces_write(table, job->failed || job->cause);
     if (table->options->report && !job->abandoned)
         chronicle_finish(&job->chronicle);
     if (table->options->report)

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -74,12 +75,13 @@ void rank_trace_describe(const struct rank_trace *trace, int size, const char *p
                          char *text, size_t capacity)
 {
     struct rank_trace_size measured = rank_trace_measure(trace);
-    char some[32] = "";
+    char some[32] = "", much[32] = "";
     if (measured.ranks < size)
         snprintf(some, sizeof some, "%d of ", measured.ranks);
-    snprintf(text, capacity,
-             "the last %.2g s of %s%d ranks are in %s (%.1f MB); open it in https://ui.perfetto.dev",
-             (double)measured.span / CLOCK_SECOND, some, size, path, (double)bytes / 1e6);
+    if (bytes)
+        snprintf(much, sizeof much, " (%.1f MB)", (double)bytes / 1e6);
+    snprintf(text, capacity, "the last %.2g s of %s%d ranks are in %s%s; open it in https://ui.perfetto.dev",
+             (double)measured.span / CLOCK_SECOND, some, size, path, much);
 }
 
 /* ---- events -------------------------------------------------------------------------------------------- */
@@ -234,5 +236,8 @@ int64_t rank_trace_write(const struct rank_trace *trace, FILE *file)
     }
     fputs("\n]}\n", file);
     free(writer.lanes);
-    return fflush(file) || ferror(file) ? -1 : ftell(file);
+    if (fflush(file) || ferror(file))
+        return -1;
+    int64_t bytes = ftell(file);
+    return bytes < 0 && errno == ESPIPE ? 0 : bytes; /* all is written to a pipe, which has no position */
 }

@@ -33,7 +33,7 @@ struct rank_trace_size {
 /* Returns what the file will hold. */
 struct rank_trace_size rank_trace_measure(const struct rank_trace *trace);
 
-/* Writes the whole file, and flushes it. Returns its bytes, or -1: errno says why not. */
+/* Writes the whole file, and flushes it. Returns its bytes, 0 if it is a pipe, or -1: errno says why not. */
 int64_t rank_trace_write(const struct rank_trace *trace, FILE *file);
 
 /* Says what is in the file of a job of `size` ranks. */

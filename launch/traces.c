@@ -107,8 +107,9 @@ static void remove_oldest(int folder)
     }
 }
 
-/* Makes the folder and opens it; -1: errno says why not. A part that is there may be anybody's. */
-static int open_folder(char *path)
+/* Makes the folder and opens it; -1: errno says why not. A part that is there may be anybody's; `own`: the
+ * last one may not, nor be a link. */
+static int open_folder(char *path, bool own)
 {
     for (char *at = path + 1; (at = strchr(at, '/')); at++) {
         *at = '\0';
@@ -119,7 +120,13 @@ static int open_folder(char *path)
     }
     if (mkdir(path, 0700) && errno != EEXIST)
         return -1;
-    return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (own ? O_NOFOLLOW : 0));
+    struct stat info;
+    if (folder < 0 || !own || (fstat(folder, &info) == 0 && info.st_uid == geteuid()))
+        return folder;
+    close(folder);
+    errno = EPERM;
+    return -1;
 }
 
 /* Opens the folder of the setting; that of the default may also be in the folder for temporary files. */
@@ -128,11 +135,11 @@ static int find_folder(const char *setting, char path[PATH_MAX])
     const char *home = getenv("HOME"), *temporary = getenv("TMPDIR");
     bool in_home = strncmp(setting, "~/", 2) == 0;
     snprintf(path, PATH_MAX, "%.2000s%.2000s", in_home && home ? home : "", setting + in_home);
-    int folder = in_home && !home ? -1 : open_folder(path);
+    int folder = in_home && !home ? -1 : open_folder(path, false);
     if (folder >= 0 || !in_home)
         return folder;
     snprintf(path, PATH_MAX, "%.2000s/horovod-%u", temporary && *temporary ? temporary : "/tmp", geteuid());
-    return open_folder(path);
+    return open_folder(path, true);
 }
 
 static bool has_room(int folder, int64_t requests)

@@ -173,7 +173,7 @@ def test_a_rank_that_was_killed(launcher: Launcher) -> None:
         waits = next(each for each in trace.requests(rank) if each.name == "allreduce.waits")
         assert waits.decided is None
         assert waits.arguments["error"] == "HVD_PEER_LOST"
-    assert result.stderr.index(str(path)) < result.stderr.index("the first to fail was rank 1")
+    assert result.stderr.index("the first to fail was rank 1") < result.stderr.index(str(path))
 
 
 def test_a_rank_that_raises(launcher: Launcher) -> None:
@@ -230,6 +230,18 @@ def test_a_folder_that_cannot_be_made(launcher: Launcher) -> None:
     path = said(run(launcher, "killed", TMPDIR=str(temporary)), "3")
     assert path.parent == temporary / f"horovod-{os.getuid()}"
     check_steps(RankTrace(path), 2)
+
+
+def test_a_folder_that_somebody_else_has_made(launcher: Launcher) -> None:
+    (launcher.folder / ".horovod").write_text("")
+    other = launcher.folder / "other"
+    other.mkdir()
+    link = launcher.folder / f"horovod-{os.getuid()}"
+    link.symlink_to(other)
+    result = run(launcher, "killed", TMPDIR=str(launcher.folder))
+    assert result.returncode == 137
+    assert f"can't write what the ranks did last to {link}: " in result.stderr
+    assert not list(other.iterdir())
 
 
 def test_interrupted(launcher: Launcher) -> None:

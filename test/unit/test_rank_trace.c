@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MS INT64_C(1000000)
 
@@ -65,6 +66,26 @@ TEST(test_a_rank)
     assert_int_equal(size.ranks, 1);
     assert_int_equal(size.span, 5 * MS);
     free(text);
+}
+
+TEST(test_a_pipe)
+{
+    struct history_request list[] = {{.submitted = 1 * MS, .decided = 2 * MS, .ended = 5 * MS}};
+    struct history history = {.list = list, .titles = titles, .count = 1, .title_count = 2};
+    struct traced_rank rank = {.rank = 0, .host = "a", .history = &history};
+    struct rank_trace trace = {.job = "", .ranks = &rank, .count = 1, .now = 10 * MS};
+    char text[256];
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    FILE *file = fdopen(ends[1], "w");
+    assert_non_null(file);
+    assert_int_equal(rank_trace_write(&trace, file), 0);
+    assert_int_equal(fclose(file), 0);
+    assert_true(read(ends[0], text, sizeof text) > 0);
+    close(ends[0]);
+    rank_trace_describe(&trace, 1, "/dev/stdout", 0, text, sizeof text);
+    assert_string_equal(text,
+                        "the last 0.004 s of 1 ranks are in /dev/stdout; open it in https://ui.perfetto.dev");
 }
 
 TEST(test_requests_that_overlap_have_lanes_of_their_own)
