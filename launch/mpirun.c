@@ -126,6 +126,10 @@ static hvd_code check(const struct options *options, const struct hosts *hosts, 
                         : options->metrics_port              ? "metrics-port"
                         : options->metrics_discovery         ? "metrics-discovery"
                         : options->metrics_file              ? "metrics-file"
+                        : options->metrics_address           ? "metrics-address"
+                        : options->metrics_token_file        ? "metrics-token-file"
+                        : options->metrics_ranks             ? "metrics-ranks"
+                        : options->report                    ? "report"
                         : options->output && kind != OPENMPI ? "output-filename"
                                                              : NULL;
     if (other)

@@ -221,6 +221,8 @@ static hvd_code watch_signals(struct table *table, hvd_status *status)
         table->signals[i].data = table;
         if (watched[i].may_be_ignored && !sigismember(&table->guard->signals, watched[i].signal))
             continue;
+        if (watched[i].signal == SIGQUIT && !table->happened) /* nobody would hear the question */
+            continue;
         int error = uv_signal_start(&table->signals[i], watched[i].come, watched[i].signal);
         if (error)
             return status_set_errno(status, -error, "can't watch for signals");

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "net/socket.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,10 +127,14 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
     }
 }
 
+static void on_connection(uv_poll_t *poll, int status, int events);
+
 static void on_tick(uv_timer_t *timer)
 {
     struct status_server *server = timer->data;
     bool any = false;
+    if (!uv_is_active((uv_handle_t *)&server->poll))
+        uv_poll_start(&server->poll, UV_READABLE, on_connection);
     for (int i = 0; i < MONITOR_ASKERS; i++) {
         struct status_client *client = server->clients[i];
         if (client && clock_now() > client->deadline)
@@ -177,8 +182,13 @@ static void on_connection(uv_poll_t *poll, int status, int events)
     int fd = accept4(server->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     (void)status;
     (void)events;
-    if (fd >= 0)
+    if (fd >= 0) {
         admit(server, fd);
+    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+        /* Without a descriptor for it the client stays in the queue, and would wake the loop at once. */
+        uv_poll_stop(poll);
+        uv_timer_start(&server->timer, on_tick, TICK_MILLISECONDS, TICK_MILLISECONDS);
+    }
 }
 
 void status_server_open(struct status_server *server, struct monitor *monitor)

@@ -385,6 +385,8 @@ def test_horovodrun_without_an_mpi(tmp_path: Path) -> None:
     ("words", "problem"),
     [
         (["--host-setup", "true"], "--host-setup can't be used with --mpi"),
+        (["--report", "F.html"], "--report can't be used with --mpi"),
+        (["--metrics-ranks", "5"], "--metrics-ranks can't be used with --mpi"),
         (["-H", "me@localhost:2"], "mpirun takes no user and no port of a host"),
         (["--mpi-args", "a'b"], "--mpi-args: 'a'b' can't be split into words"),
     ],

@@ -48,6 +48,19 @@ def test_forwarded_once_to_all(launcher: Launcher, name: str) -> None:
     assert not launcher.alive()
 
 
+def test_the_question_of_a_question(launcher: Launcher) -> None:
+    """Ctrl-\\ asks what a job does; --status has none that it could ask about, and ends by it."""
+    ssh = launcher.folder / "ssh"
+    ssh.write_text("#!/bin/sh\necho > called\nexec sleep 60\n")
+    ssh.chmod(0o700)
+    env = launcher.environment(PATH=f"{launcher.folder}:{os.environ['PATH']}")
+    process = launcher.start("--status", "-H", "nowhere.invalid", env=env, cwd=launcher.folder)
+    assert wait_until((launcher.folder / "called").exists)
+    process.send_signal(signal.SIGQUIT)
+    process.communicate(timeout=DEADLINE)
+    assert process.returncode == -signal.SIGQUIT
+
+
 def test_interrupt_goes_on_to_sigterm_and_sigkill(launcher: Launcher) -> None:
     process = start_listeners(launcher, "never", "--grace-seconds", "2")
     process.send_signal(signal.SIGINT)
