@@ -18,11 +18,12 @@ static void fill_rank(const struct survey *survey, const struct sight *sight, st
     const struct page_summary *page = &sight->page;
     *rank = (struct course_rank){.rank = page->identity.rank,
                                  .host = survey_host_of(sight),
-                                 .known = sight->seen && page->state != PAGE_STARTED,
+                                 .seen = sight->seen,
                                  .joined = page->state != PAGE_STARTED && page->state != PAGE_JOINING,
+                                 .opened_at = page->state != PAGE_STARTED ? page->identity.opened_at : 0,
                                  .horovod_ns = page->all.wait_ns,
                                  .late_ns = (uint64_t)sight->late_ns,
-                                 .engine = (double)sight->engine_ns / CLOCK_SECOND,
+                                 .engine_ns = sight->engine_ns,
                                  .bytes = page->all.bytes};
     if (page->thread_count)
         rank->horovod_ns += (uint64_t)(survey->taken - page->threads[0].since);
@@ -55,6 +56,7 @@ static void add(struct chronicle *chronicle, const struct survey *survey, const 
         fill_rank(survey, &survey->ranks[i], &chronicle->ranks[i]);
     course_add(chronicle->course,
                &(struct course_look){.at = (double)(survey->taken - chronicle->started) / CLOCK_SECOND,
+                                     .epoch = survey->epoch,
                                      .steps = survey->steps.count,
                                      .ranks = chronicle->ranks,
                                      .count = count,

@@ -24,13 +24,14 @@ struct verdict {
     char *text;
 };
 
-/* A process that has a rank in a new epoch counts from 0 again. */
+/* Counts that follow from what several ranks show, such as lateness, fall when one of them is not seen: so
+ * the highest one counts, until the rank calls hvd_init again and all of them begin at 0. */
 struct total {
     char host[64];
-    uint64_t horovod_ns, late_ns, bytes; /* at the look before */
-    double engine;
-    double late, share; /* seconds in all, and the share since the look before */
-    bool seen;
+    double at;         /* when it was seen last */
+    int64_t opened_at; /* as in struct course_rank; 0: it was not in the job yet */
+    uint64_t horovod_ns, late_ns, bytes, engine_ns; /* the highest since then */
+    double late, share; /* seconds in all, and the share since it was seen before */
 };
 
 struct course {
@@ -42,7 +43,8 @@ struct course {
     struct total *ranks; /* [rank_count] */
     int rank_count;
     double at, joules;
-    uint64_t last_steps;
+    int epoch;
+    uint64_t most_steps; /* of that epoch */
     double steps;
     double present, starting, horovod, late, engine; /* seconds of all ranks */
     double bytes;
@@ -75,36 +77,54 @@ void course_free(struct course *course)
 
 /* ---- looks --------------------------------------------------------------------------------------------- */
 
-static double grown(uint64_t before, uint64_t now)
+/* Returns by how much a count has exceeded its highest value. */
+static double grow(uint64_t *highest, uint64_t now)
 {
-    return (double)(now >= before ? now - before : now);
+    double more = now > *highest ? (double)(now - *highest) : 0;
+    *highest = now > *highest ? now : *highest;
+    return more;
 }
 
-/* Adds what a rank has done in the `seconds` since the look before. */
-static void add_rank(struct course *course, const struct course_rank *rank, double seconds)
+/* Adds what a rank has done in the `seconds` since it was seen before. */
+static void add_counts(struct course *course, const struct course_rank *rank, double seconds)
+{
+    struct total *total = &course->ranks[rank->rank];
+    if (rank->opened_at != total->opened_at)
+        *total = (struct total){.at = total->at, .opened_at = rank->opened_at, .late = total->late};
+    double late = grow(&total->late_ns, rank->late_ns) / 1e9;
+    snprintf(total->host, sizeof total->host, "%s", rank->host);
+    total->late += late;
+    total->share = seconds > 0 ? fmin(late / seconds, 1) : 0;
+    course->late += late;
+    course->horovod += fmin(grow(&total->horovod_ns, rank->horovod_ns) / 1e9, seconds);
+    course->bytes += grow(&total->bytes, rank->bytes);
+    course->engine += grow(&total->engine_ns, rank->engine_ns) / 1e9;
+}
+
+/* The time of a rank that is not seen counts when it is seen again, together with what it did meanwhile. */
+static void add_rank(struct course *course, const struct course_rank *rank)
 {
     struct total *total = &course->ranks[rank->rank];
     total->share = 0;
-    course->present += seconds;
-    if (!rank->known)
+    if (!rank->seen)
         return;
-    double horovod = grown(total->horovod_ns, rank->horovod_ns) / 1e9;
-    double late = grown(total->late_ns, rank->late_ns) / 1e9;
-    double bytes = grown(total->bytes, rank->bytes);
-    double engine = rank->engine >= total->engine ? rank->engine - total->engine : rank->engine;
-    *total = (struct total){.horovod_ns = rank->horovod_ns,
-                            .late_ns = rank->late_ns,
-                            .bytes = rank->bytes,
-                            .engine = rank->engine,
-                            .late = total->late + late,
-                            .seen = true};
-    snprintf(total->host, sizeof total->host, "%s", rank->host);
-    total->share = seconds > 0 ? fmin(late / seconds, 1) : 0;
+    double seconds = course->at - total->at;
+    total->at = course->at;
+    course->present += seconds;
     course->starting += rank->joined ? 0 : seconds;
-    course->horovod += fmin(horovod, seconds);
-    course->late += late;
-    course->bytes += bytes;
-    course->engine += engine;
+    if (rank->opened_at)
+        add_counts(course, rank, seconds);
+}
+
+/* The ranks of an earlier epoch may be all that is seen for a moment. */
+static void add_steps(struct course *course, const struct course_look *look)
+{
+    if (look->epoch > course->epoch) {
+        course->epoch = look->epoch;
+        course->most_steps = 0;
+    }
+    if (look->epoch == course->epoch)
+        course->steps += grow(&course->most_steps, look->steps);
 }
 
 /* Makes room by twice the interval, as often as it takes. */
@@ -189,14 +209,12 @@ static void add_verdict(struct course *course, const struct course_look *look)
 
 void course_add(struct course *course, const struct course_look *look)
 {
-    double seconds = look->at - course->at;
     course->at = look->at;
-    course->steps += grown(course->last_steps, look->steps);
-    course->last_steps = look->steps;
+    add_steps(course, look);
     course->joules = look->joules;
     for (int i = 0; i < look->count; i++) {
         if (look->ranks[i].rank >= 0 && look->ranks[i].rank < course->rank_count)
-            add_rank(course, &look->ranks[i], seconds);
+            add_rank(course, &look->ranks[i]);
     }
     add_point(course);
     add_verdict(course, look);
@@ -301,7 +319,7 @@ static void write_late(const struct course *course, FILE *file)
     fputs("\"late\": [", file);
     for (int i = 0; i < course->rank_count; i++) {
         const struct total *each = &course->ranks[i];
-        if (!each->seen)
+        if (!each->opened_at)
             continue;
         fprintf(file, "%s{\"rank\": %d, ", comma, i);
         json_put_text(file, "host", each->host);

@@ -10,21 +10,24 @@
 #define COURSE_POINTS   2048 /* of the curve; when it is full, every other point goes */
 #define COURSE_VERDICTS 512  /* when there are more, the one that held for the shortest time goes */
 
-/* A rank at a look. The counts are those of its process, since its start. */
+/* A rank at a look. */
 struct course_rank {
     int rank;
     const char *host;
-    bool known;          /* false: its counts are not; they stay as they were */
-    bool joined;         /* it is in the job, and no longer in hvd_init */
+    bool seen;   /* false: nothing is known of it */
+    bool joined; /* it is in the job, and no longer in hvd_init */
+    int64_t
+        opened_at; /* when it has called hvd_init, in ns since 1970; 0: not yet. The counts are since then: */
     uint64_t horovod_ns; /* that its program slept in Horovod */
     uint64_t late_ns;    /* that the job lost to it */
     uint64_t bytes;      /* of the tensors of its operations */
-    double engine;       /* seconds of processor time of the engine's threads */
+    uint64_t engine_ns;  /* of processor time of the engine's threads */
 };
 
 struct course_look {
     double at; /* seconds since the start of the job */
-    uint64_t steps;
+    int epoch;
+    uint64_t steps;                  /* since its begin */
     const struct course_rank *ranks; /* by rank */
     int count;
     int exit;         /* enum verdict */

@@ -33,10 +33,10 @@ static void assert_cost(const struct course *course, const char *expected)
 static void look(struct course *course, double at, uint64_t steps, int exit, const char *text)
 {
     const struct course_rank ranks[] = {
-        {0, "a", true, true, (uint64_t)(0.2e9 * at), 0, (uint64_t)(1e6 * at), 0.001 * at},
-        {1, "b", true, at > 1, (uint64_t)(0.1e9 * at), (uint64_t)(0.1e9 * at), (uint64_t)(1e6 * at),
-         0.001 * at}};
-    course_add(course, &(struct course_look){at, steps, ranks, 2, exit, text, -1});
+        {0, "a", true, true, 1, (uint64_t)(0.2e9 * at), 0, (uint64_t)(1e6 * at), (uint64_t)(1e6 * at)},
+        {1, "b", true, at > 1, 1, (uint64_t)(0.1e9 * at), (uint64_t)(0.1e9 * at), (uint64_t)(1e6 * at),
+         (uint64_t)(1e6 * at)}};
+    course_add(course, &(struct course_look){at, 0, steps, ranks, 2, exit, text, -1});
 }
 
 /* Points of the curve. */
@@ -135,11 +135,54 @@ TEST(test_a_new_epoch)
     struct course *course = course_create(1);
     look(course, 10, 100, 0, "");
     look(course, 20, 200, 0, "");
-    const struct course_rank again[] = {{0, "c", true, true, 0, 0, 1000, 0}, {7, "", true, true, 0, 0, 0, 0}};
-    course_add(course, &(struct course_look){30, 5, again, 2, 0, "", 3210});
+    const struct course_rank again[] = {{0, "c", true, true, 2, 0, 0, 1000000, 0},
+                                        {7, "", true, true, 1, 0, 0, 0, 0}};
+    course_add(course, &(struct course_look){30, 1, 5, again, 2, 0, "", 3210});
     assert_cost(
         course,
-        "30 rank-seconds: 87 % computing, 13 % moving 20 MB, 0 % starting; engine 0.02 core-seconds; 3 kJ");
+        "30 rank-seconds: 87 % computing, 13 % moving 21 MB, 0 % starting; engine 0.02 core-seconds; 3 kJ");
+    char *json = json_of(course);
+    assert_non_null(strstr(json, "\"steps\": 205, "));
+    free(json);
+    course_free(course);
+}
+
+/* Rank 0 makes most steps, and what it shows says how late rank 1 is: once it is not seen, both numbers are
+ * lower for a while. The time that it was not seen counts when it is seen again. */
+TEST(test_counts_that_fall_are_no_restart)
+{
+    struct course *course = course_create(2);
+    look(course, 10, 100, 0, "");
+    for (int at = 11; at < 20; at++) {
+        const struct course_rank partly[] = {
+            {.rank = 0, .host = "a"},
+            {.rank = 1, .host = "b", .seen = true, .joined = true, .opened_at = 1, .bytes = 10000000}};
+        course_add(course, &(struct course_look){at, 0, 99, partly, 2, 0, "", -1});
+    }
+    look(course, 20, 200, 0, "");
+    assert_cost(course, "40 rank-seconds: 85 % computing, 5 % waiting for rank 1, 10 % moving 40 MB, 0 % "
+                        "starting; engine 0.04 core-seconds");
+    char *json = json_of(course);
+    assert_non_null(strstr(json, "{\"version\": 1, \"steps\": 200, "));
+    assert_non_null(strstr(json, "{\"rank\": 1, \"host\": \"b\", \"share\": 0.1000, \"ms\": 10}"));
+    free(json);
+    course_free(course);
+}
+
+/* Imports before hvd.init are the start; of a rank that is never seen nothing is known. */
+TEST(test_a_rank_that_has_not_joined)
+{
+    struct course *course = course_create(2);
+    for (int at = 1; at <= 10; at++) {
+        const struct course_rank ranks[] = {
+            {.rank = 0, .host = "a", .seen = true, .joined = at > 4, .opened_at = at > 3},
+            {.rank = 1, .host = "b"}};
+        course_add(course, &(struct course_look){at, 0, 0, ranks, 2, 0, "", -1});
+    }
+    assert_cost(course, "10 rank-seconds: 60 % computing, 0 % moving 0 B, 40 % starting");
+    char *json = json_of(course);
+    assert_non_null(strstr(json, "\"late\": [{\"rank\": 0, \"host\": \"a\", \"share\": 0.0000, \"ms\": 0}]"));
+    free(json);
     course_free(course);
 }
 
