@@ -9,6 +9,7 @@
 #include "json.h"
 #include "live.h"
 #include "metrics.h"
+#include "metrics_file.h"
 #include "monitor.h"
 #include "replace_file.h"
 #include "say.h"
@@ -31,18 +32,19 @@
 #define FRESH             CLOCK_SECOND
 #define FILE_MILLISECONDS 10000
 #define FILE_FIRST        1000 /* milliseconds; until then ranks start */
-#define SCRAPES           64
+#define FILE_MOMENT       3000 /* after which a write has mostly ended, and an error is said */
 
 struct exporter {
     struct table *table;
     struct live live;
     struct http *http;
-    uv_timer_t timer; /* for the file */
+    uv_timer_t timer;          /* for the file */
+    struct metrics_file *file; /* NULL: there is none */
+    bool file_failed;          /* the last time, which was reported */
     char token[TOKEN_BYTES];
     char cookie[32];
-    char discovery[PATH_MAX];           /* the path of the file; "": there is none */
-    bool file_failed;                   /* the last time, which was reported */
-    struct http_call *scrapes[SCRAPES]; /* that wait for a survey */
+    char discovery[PATH_MAX];                    /* the path of the file; "": there is none */
+    struct http_call *scrapes[HTTP_CONNECTIONS]; /* that wait for a survey */
     int scrape_count;
     bool file_waits, asked;
     struct metrics_past past;
@@ -68,13 +70,10 @@ static void render(struct exporter *exporter, const struct survey *survey)
     exporter->taken = clock_now();
 }
 
-static void write_file(struct exporter *exporter)
+static void report_file(struct exporter *exporter, hvd_code failed, const hvd_status *status)
 {
-    hvd_status status;
-    const char *path = exporter->table->options->metrics_file;
-    bool failed = replace_file("--metrics-file", path, exporter->text, exporter->length, &status);
     if (failed && !exporter->file_failed)
-        say(exporter->table, "%s; the job continues", status.text);
+        say(exporter->table, "%s; the job continues", status->text);
     exporter->file_failed = failed;
 }
 
@@ -90,6 +89,7 @@ static void reply(const struct exporter *exporter, struct http_call *call)
 static void on_surveys(const struct surveys *surveys, void *argument)
 {
     struct exporter *exporter = argument;
+    hvd_status status;
     const struct survey *survey = surveys_largest(surveys);
     exporter->asked = false;
     free(exporter->text);
@@ -100,7 +100,8 @@ static void on_surveys(const struct surveys *surveys, void *argument)
         reply(exporter, exporter->scrapes[i]);
     exporter->scrape_count = 0;
     if (exporter->file_waits && exporter->text)
-        write_file(exporter);
+        report_file(exporter, metrics_file_write(exporter->file, exporter->text, exporter->length, &status),
+                    &status);
     exporter->file_waits = false;
 }
 
@@ -139,10 +140,21 @@ static void answer_course(struct http_call *call, void *owner)
     live_answer_course(&((struct exporter *)owner)->live, call);
 }
 
+static void on_timer(uv_timer_t *timer);
+
+static void on_moment(uv_timer_t *timer)
+{
+    struct exporter *exporter = timer->data;
+    hvd_status status;
+    report_file(exporter, metrics_file_outcome(exporter->file, &status), &status);
+    uv_timer_start(timer, on_timer, FILE_MILLISECONDS - FILE_MOMENT, 0);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct exporter *exporter = timer->data;
     exporter->file_waits = ask(exporter);
+    uv_timer_start(timer, on_moment, FILE_MOMENT, 0);
 }
 
 /* ---- the start ----------------------------------------------------------------------------------------- */
@@ -286,7 +298,6 @@ static hvd_code serve(struct exporter *exporter, hvd_status *status)
 
 hvd_code exporter_open(struct table *table, hvd_status *status)
 {
-    static const char begun[] = "# The first metrics of this job follow in a moment.\n";
     const struct options *options = table->options;
     TRY(check_options(options, status));
     if (!options->metrics_port && !options->metrics_discovery && !options->metrics_file)
@@ -298,11 +309,13 @@ hvd_code exporter_open(struct table *table, hvd_status *status)
     exporter->table = table;
     uv_timer_init(&table->loop, &exporter->timer);
     exporter->timer.data = exporter;
+    if (options->metrics_port || options->metrics_discovery)
+        TRY(serve(exporter, status));
     if (options->metrics_file) {
-        TRY(replace_file("--metrics-file", options->metrics_file, begun, sizeof begun - 1, status));
-        uv_timer_start(&exporter->timer, on_timer, FILE_FIRST, FILE_MILLISECONDS);
+        TRY(metrics_file_open(options->metrics_file, &exporter->file, status));
+        uv_timer_start(&exporter->timer, on_timer, FILE_FIRST, 0);
     }
-    return options->metrics_port || options->metrics_discovery ? serve(exporter, status) : HVD_OK;
+    return HVD_OK;
 }
 
 static void on_closed(uv_handle_t *timer)
@@ -316,13 +329,14 @@ static void on_closed(uv_handle_t *timer)
 void exporter_close(struct table *table)
 {
     struct exporter *exporter = table->exporter;
+    hvd_status status;
     if (!exporter)
         return;
     monitor_forget(table->monitor, exporter);
     http_close(exporter->http);
     uv_close((uv_handle_t *)&exporter->timer, on_closed);
-    if (table->options->metrics_file)
-        unlink(table->options->metrics_file);
+    if (exporter->file && metrics_file_close(exporter->file, &status))
+        say(table, "%s", status.text);
     if (*exporter->discovery)
         unlink(exporter->discovery);
 }

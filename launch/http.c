@@ -1,8 +1,8 @@
 /* http.c - connections of the HTTP server. One thread, the loop's.
  *
  * A connection is read until its request is complete, waits for the answer, is written, and closed. While
- * there are CONNECTIONS, the oldest one that still reads or writes makes room for a new one, once it had a
- * moment: so connections that only wait keep nobody out, however many there are. The timer runs only while
+ * there are HTTP_CONNECTIONS, the oldest one that still reads or writes makes room for a new one, once it had
+ * a moment: so connections that only wait keep nobody out, however many there are. The timer runs only while
  * there are connections. */
 #include "http.h"
 
@@ -16,7 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CONNECTIONS       64
 #define BACKLOG           1024
 #define TICK_MILLISECONDS 50
 #define READ_LIMIT        (5 * CLOCK_SECOND)
@@ -104,10 +103,8 @@ static const char *reason_of(enum http_code code)
         return "Method Not Allowed";
     case HTTP_TOO_LARGE:
         return "Request Header Fields Too Large";
-    case HTTP_UNAVAILABLE:
+    default: /* HTTP_UNAVAILABLE */
         return "Service Unavailable";
-    default:
-        return "Internal Server Error";
     }
 }
 
@@ -260,7 +257,7 @@ static void accept_one(struct http *http)
     /* As long as this connection is not accepted, libuv accepts no further one. */
     http->waits = true;
     uv_timer_start(&http->timer, tick, TICK_MILLISECONDS, TICK_MILLISECONDS);
-    if ((http->count == CONNECTIONS && !make_room(http, now)) || !(call = malloc(sizeof *call)))
+    if ((http->count == HTTP_CONNECTIONS && !make_room(http, now)) || !(call = malloc(sizeof *call)))
         return;
     http->waits = false;
     *call = (struct http_call){.http = http, .since = now};

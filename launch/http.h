@@ -1,7 +1,7 @@
 /* http.h - a server of HTTP/1.1 for a few read-only pages, on the loop of its caller. One thread, the loop's.
  *
  * Everybody who reaches the port may be an enemy: a request must be complete within 5 s and 8 KiB, there are
- * 64 connections, of which those that are slow to ask make room for others, and a connection is for one
+ * HTTP_CONNECTIONS, of which those that are slow to ask make room for others, and a connection is for one
  * request. It never calls back except to have a page answered. */
 #ifndef HVD_LAUNCH_HTTP_H
 #define HVD_LAUNCH_HTTP_H
@@ -11,6 +11,8 @@
 #include "horovod.h"
 
 #include <uv.h>
+
+#define HTTP_CONNECTIONS 64 /* and so as many calls at most that wait for their answers */
 
 /* A request that waits for its answer. */
 struct http_call;

@@ -6,11 +6,9 @@
 #include "chronicle.h"
 #include "http.h"
 
-#define LIVE_CALLS 64 /* as many as the server has connections */
-
 struct live {
     struct chronicle *chronicle;
-    struct http_call *calls[LIVE_CALLS]; /* that wait for a look */
+    struct http_call *calls[HTTP_CONNECTIONS]; /* that wait for a look */
     int count;
 };
 

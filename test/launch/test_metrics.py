@@ -263,8 +263,11 @@ def test_a_port_in_use(launcher: Launcher) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = str(other.getsockname()[1])
-        result = launcher.run("-np", "2", "--metrics-port", port, "touch", "ran")
+        words = ["--metrics-port", port, "--metrics-file", "horovod.prom"]
+        (launcher.folder / "horovod.prom").write_text("of another job")
+        result = launcher.run("-np", "2", *words, "touch", "ran")
     assert result.returncode == 1 and f"--metrics-port {port} is in use" in result.stderr
+    assert (launcher.folder / "horovod.prom").read_text() == "of another job"
     assert not (launcher.folder / "ran").exists()
 
 

@@ -1,0 +1,158 @@
+/* metrics_file.c - see metrics_file.h. */
+#include "metrics_file.h"
+#include "replace_file.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/thread.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CLOSE_SECONDS 1
+
+struct metrics_file {
+    pthread_t thread;
+    pthread_mutex_t lock; /* of the rest, except the path */
+    pthread_cond_t changed;
+    char *text; /* that is being written, or is to be; NULL: none is */
+    size_t length;
+    hvd_status outcome; /* of the last one */
+    bool ends;          /* the file is to be removed, */
+    bool ended;         /* and was */
+    bool abandoned;     /* the thread frees this */
+    char path[];
+};
+
+static void release(struct metrics_file *file)
+{
+    pthread_cond_destroy(&file->changed);
+    pthread_mutex_destroy(&file->lock);
+    free(file->text);
+    free(file);
+}
+
+static hvd_code write_text(const char *path, const char *text, size_t length, hvd_status *status)
+{
+    return replace_file("--metrics-file", path, text, length, status);
+}
+
+/* Writes texts until the end; with the lock. */
+static void write_texts(struct metrics_file *file)
+{
+    while (!file->ends) {
+        if (!file->text) {
+            pthread_cond_wait(&file->changed, &file->lock);
+            continue;
+        }
+        hvd_status status = {0};
+        pthread_mutex_unlock(&file->lock);
+        write_text(file->path, file->text, file->length, &status);
+        pthread_mutex_lock(&file->lock);
+        status_copy(&file->outcome, &status);
+        free(file->text);
+        file->text = NULL;
+    }
+}
+
+static void *run(void *argument)
+{
+    struct metrics_file *file = argument;
+    pthread_mutex_lock(&file->lock);
+    write_texts(file);
+    pthread_mutex_unlock(&file->lock);
+    unlink(file->path);
+    pthread_mutex_lock(&file->lock);
+    file->ended = true;
+    bool abandoned = file->abandoned;
+    pthread_cond_signal(&file->changed);
+    pthread_mutex_unlock(&file->lock);
+    if (abandoned)
+        release(file);
+    return NULL;
+}
+
+hvd_code metrics_file_open(const char *path, struct metrics_file **out, hvd_status *status)
+{
+    static const char begun[] = "# The first metrics of this job follow in a moment.\n";
+    pthread_condattr_t monotonic;
+    TRY(write_text(path, begun, sizeof begun - 1, status));
+    struct metrics_file *file = calloc(1, sizeof *file + strlen(path) + 1);
+    if (!file) {
+        unlink(path);
+        return status_no_memory(status);
+    }
+    memcpy(file->path, path, strlen(path) + 1);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&file->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&file->lock, NULL);
+    int error = thread_start(&file->thread, run, file);
+    if (error) {
+        unlink(path);
+        release(file);
+        return status_set_errno(status, error, "--metrics-file: can't start a thread");
+    }
+    *out = file;
+    return HVD_OK;
+}
+
+hvd_code metrics_file_write(struct metrics_file *file, const char *text, size_t length, hvd_status *status)
+{
+    char *copy = malloc(length + 1);
+    if (!copy)
+        return status_no_memory(status);
+    memcpy(copy, text, length);
+    pthread_mutex_lock(&file->lock);
+    bool busy = file->text != NULL;
+    if (!busy) {
+        file->text = copy;
+        file->length = length;
+        pthread_cond_signal(&file->changed);
+    }
+    pthread_mutex_unlock(&file->lock);
+    if (busy)
+        free(copy);
+    return busy ? metrics_file_outcome(file, status) : HVD_OK;
+}
+
+hvd_code metrics_file_outcome(struct metrics_file *file, hvd_status *status)
+{
+    pthread_mutex_lock(&file->lock);
+    if (file->text)
+        status_set(status, HVD_TIMED_OUT, "--metrics-file: the file system of %s does not answer",
+                   file->path);
+    else
+        status_copy(status, &file->outcome);
+    pthread_mutex_unlock(&file->lock);
+    return status->code;
+}
+
+hvd_code metrics_file_close(struct metrics_file *file, hvd_status *status)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += CLOSE_SECONDS;
+    pthread_mutex_lock(&file->lock);
+    file->ends = true;
+    pthread_cond_signal(&file->changed);
+    while (!file->ended && !pthread_cond_timedwait(&file->changed, &file->lock, &until))
+        ;
+    bool ended = file->ended;
+    file->abandoned = !ended;
+    if (!ended) {
+        status_set(status, HVD_TIMED_OUT, "--metrics-file: can't remove %s: its file system does not answer",
+                   file->path);
+        pthread_detach(file->thread);
+    }
+    pthread_mutex_unlock(&file->lock);
+    if (!ended)
+        return HVD_TIMED_OUT;
+    pthread_join(file->thread, NULL);
+    release(file);
+    return HVD_OK;
+}

@@ -1,0 +1,22 @@
+/* metrics_file.h - the file of --metrics-file, which a thread writes and removes: a network file system that
+ * does not answer stops neither the job nor its end. The functions are for one thread. */
+#ifndef HVD_LAUNCH_METRICS_FILE_H
+#define HVD_LAUNCH_METRICS_FILE_H
+
+#include "horovod.h"
+
+struct metrics_file;
+
+/* Writes a first text before it returns, so that a wrong path is an error here. */
+hvd_code metrics_file_open(const char *path, struct metrics_file **file, hvd_status *status);
+
+/* Has a copy of the text written, unless the one before is still being written. */
+hvd_code metrics_file_write(struct metrics_file *file, const char *text, size_t length, hvd_status *status);
+
+/* Returns the outcome of the last text. HVD_TIMED_OUT: it is still being written. */
+hvd_code metrics_file_outcome(struct metrics_file *file, hvd_status *status);
+
+/* Removes the file. HVD_TIMED_OUT: after a second it is still there, and the thread is left to itself. */
+hvd_code metrics_file_close(struct metrics_file *file, hvd_status *status);
+
+#endif
