@@ -112,14 +112,14 @@ hvd_code chronicle_open(struct chronicle *chronicle, struct table *table, hvd_st
 {
     table->chronicle = chronicle;
     chronicle->table = table;
+    uv_timer_init(&table->loop, &chronicle->timer); /* chronicle_close closes it in any case */
+    chronicle->timer.data = chronicle;
     chronicle->started = clock_now();
     chronicle->course = course_create(table->size);
     chronicle->ranks = calloc((size_t)table->size, sizeof *chronicle->ranks);
     if (!chronicle->course || !chronicle->ranks)
         return status_no_memory(status);
     energy_open(&chronicle->energy, POWERCAP);
-    uv_timer_init(&table->loop, &chronicle->timer);
-    chronicle->timer.data = chronicle;
     return uv_timer_start(&chronicle->timer, on_timer, OFTEN, 0) ? status_no_memory(status) : HVD_OK;
 }
 

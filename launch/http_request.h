@@ -38,7 +38,6 @@ enum http_code {
     HTTP_NOT_FOUND = 404,
     HTTP_NOT_ALLOWED = 405, /* no GET */
     HTTP_TOO_LARGE = 431,
-    HTTP_FAILED = 500,
     HTTP_UNAVAILABLE = 503
 };
 

@@ -8,7 +8,7 @@
 
 struct look {
     struct table *table;
-    /* Gets the sights, which it owns, and frees their list; called once for each look_start. */
+    /* Gets the sights, which it owns, and frees their list; called once for each look. */
     void (*done)(struct look *look, struct sight *sights, int count);
     uv_timer_t timer;
     struct host_pages *pages; /* of the look that is under way; NULL: none is */

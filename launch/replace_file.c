@@ -24,13 +24,20 @@ static int write_all(int file, const char *text, size_t length)
     return 0;
 }
 
+int open_beside(const char *path, char *beside)
+{
+    if (snprintf(beside, PATH_MAX, "%s.new", path) >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    unlink(beside);
+    return open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+}
+
 hvd_code replace_file(const char *what, const char *path, const char *text, size_t length, hvd_status *status)
 {
     char beside[PATH_MAX];
-    if ((size_t)snprintf(beside, sizeof beside, "%s.new", path) >= sizeof beside)
-        return status_set(status, HVD_INVALID_ARGUMENT, "%s: the path is too long", what);
-    unlink(beside); /* of a job that was killed; otherwise somebody may have put a link there */
-    int file = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    int file = open_beside(path, beside);
     int error = file < 0 ? errno : write_all(file, text, length);
     if (file >= 0 && close(file) && !error)
         error = errno;

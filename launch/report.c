@@ -25,9 +25,7 @@ hvd_code report_check(const char *path, hvd_status *status)
     struct stat info;
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
         return status_set(status, HVD_INVALID_ARGUMENT, "--report %s: it exists and is no file", path);
-    if (snprintf(name, sizeof name, "%s.new", path) >= (int)sizeof name)
-        return status_set_errno(status, ENAMETOOLONG, "--report %s", path);
-    int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open_beside(path, name);
     if (fd < 0)
         return status_set_errno(status, errno, "--report %s: can't write %s", path, name);
     int error = posix_fallocate(fd, 0, BYTES);

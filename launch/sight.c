@@ -223,8 +223,8 @@ static struct sight_times times_of(const struct sight *sight, int64_t now)
     if (!sight->process || !identity->opened)
         return times;
     int64_t left = now - identity->opened - (int64_t)page->all.wait_ns;
-    for (int i = 0; i < page->thread_count && i < 1; i++)
-        left -= now - page->threads[i].since;
+    if (page->thread_count)
+        left -= now - page->threads[0].since;
     if (sight->system.running > identity->running)
         times.running = sight->system.running - identity->running;
     if (sight->system.runnable > identity->runnable)

@@ -185,6 +185,20 @@ def test_a_path_that_can_not_be_written_is_reported_first(
     assert error in result.stderr and "started" not in result.stdout
 
 
+@pytest.mark.parametrize("kind", ["link", "fifo"])
+def test_what_lies_beside_a_report_is_not_written(launcher: Launcher, kind: str) -> None:
+    """Others may put something there, if the folder is theirs as well."""
+    victim, beside = launcher.folder / "victim", launcher.folder / "report.html.new"
+    victim.write_text("kept")
+    if kind == "link":
+        beside.symlink_to(victim)
+    else:
+        os.mkfifo(beside)
+    result = launcher.run("-np", "1", "--report", "report.html", "true")
+    assert result.returncode == 0 and data_of(launcher.folder / "report.html")
+    assert victim.read_text() == "kept" and not os.path.lexists(beside)
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Path:
     """A file system of 1 MiB, in a namespace of its own."""
