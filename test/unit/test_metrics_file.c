@@ -14,7 +14,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the rest */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool hangs;
-static int writes;
+static int writes, ended; /* that were begun, and of these ended */
 static hvd_code outcome;
 static char last[64];
 
@@ -30,6 +30,8 @@ hvd_code replace_file(const char *what, const char *path, const char *text, size
         pthread_cond_wait(&changed, &lock);
     memcpy(last, text, length);
     last[length] = '\0';
+    ended++;
+    pthread_cond_broadcast(&changed);
     hvd_code code = outcome ? status_set(status, outcome, "it failed") : HVD_OK;
     pthread_mutex_unlock(&lock);
     return code;
@@ -43,16 +45,16 @@ static void set_hangs(bool value)
     pthread_mutex_unlock(&lock);
 }
 
-/* The thread writes the second text: the first one is that of metrics_file_open. */
-static void wait_until_it_hangs(void)
+/* Waits until a count of writes is 2: the first one is that of metrics_file_open. */
+static void wait_for_second(const int *count)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 20;
     pthread_mutex_lock(&lock);
-    while (writes < 2 && !pthread_cond_timedwait(&changed, &lock, &until))
+    while (*count < 2 && !pthread_cond_timedwait(&changed, &lock, &until))
         ;
-    assert_int_equal(writes, 2);
+    assert_int_equal(*count, 2);
     pthread_mutex_unlock(&lock);
 }
 
@@ -70,7 +72,7 @@ static struct metrics_file *open_file(const char *path)
 {
     struct metrics_file *file;
     hvd_status status;
-    writes = 0;
+    writes = ended = 0;
     outcome = HVD_OK;
     assert_int_equal(metrics_file_open(path, &file, &status), HVD_OK);
     assert_int_equal(writes, 1);
@@ -107,7 +109,7 @@ TEST(test_a_file_system_that_does_not_answer)
     struct metrics_file *file = open_file("/nowhere/metrics");
     set_hangs(true);
     assert_int_equal(metrics_file_write(file, "one", 3, &status), HVD_OK);
-    wait_until_it_hangs();
+    wait_for_second(&writes);
     int64_t begun = clock_now();
     assert_int_equal(metrics_file_write(file, "two", 3, &status), HVD_TIMED_OUT);
     assert_string_equal(status.text, "--metrics-file: the file system of /nowhere/metrics does not answer");
@@ -116,6 +118,7 @@ TEST(test_a_file_system_that_does_not_answer)
                         "--metrics-file: can't remove /nowhere/metrics: its file system does not answer");
     assert_true(clock_now() - begun < 20 * CLOCK_SECOND);
     set_hangs(false);
+    wait_for_second(&ended); /* the other tests have the same disk */
 }
 
 /* The second text is dropped, the third one is not. */
