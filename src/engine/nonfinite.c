@@ -15,7 +15,7 @@
 #define SMALL_BYTES ((size_t)64 << 10)
 
 /* The search for a loss scale, which starts at 2^16 and is halved in each step with an infinity, has ended
- * after this many of them. */
+ * after this many of them. After as many finite results in a row, what has begun is not spreading. */
 #define LASTING 25
 
 hvd_code nonfinite_open(struct hvd_context *context, hvd_status *status)
@@ -47,8 +47,26 @@ static void add(struct found *found, enum finiteness has, int tensor)
         *found = (struct found){has, tensor, found->tensors};
 }
 
+static uint64_t steps_of(const struct hvd_context *context)
+{
+    return atomic_load_explicit(&context->page.page->head.steps, memory_order_relaxed);
+}
+
+static bool reports_steps(const struct hvd_context *context)
+{
+    return atomic_load_explicit(&context->steps.expected, memory_order_relaxed) || steps_of(context);
+}
+
+/* Returns the number of the step that is under way, for people: it may rise by more than 1, or begin again.
+ */
+static int64_t number_of_step(const struct hvd_context *context, const struct hvd_handle *handle)
+{
+    bool none = reports_steps(context) && !steps_of(context);
+    return none ? 1 : page_step(&context->page, page_name_of(&context->page, handle->record));
+}
+
 /* `found`: in a tensor of this rank; NULL: in a result. */
-static void begin(struct comm *comm, const struct hvd_handle *handle, const struct found *found, int64_t step)
+static void begin(struct comm *comm, const struct hvd_handle *handle, const struct found *found)
 {
     struct nonfinite *state = &comm->context->nonfinite;
     state->spreading = true;
@@ -56,22 +74,30 @@ static void begin(struct comm *comm, const struct hvd_handle *handle, const stru
     state->name = page_name_of(&comm->context->page, handle->record);
     state->process_set = comm->id;
     state->rounds = 0;
-    state->began = step;
+    state->began = number_of_step(comm->context, handle);
+    state->steps = steps_of(comm->context);
     if (found && handle->request.count > 1)
         snprintf(state->where, sizeof state->where, "tensor %d of %s", found->tensor, handle->name);
     else
         snprintf(state->where, sizeof state->where, "%s", handle->name);
 }
 
-/* Returns true if the name was not warned of. */
-static bool is_new(struct nonfinite *state, uint32_t name)
+/* Returns true if the name was not warned of, and may be. */
+static bool is_new(struct hvd_context *context, uint32_t name)
 {
+    struct nonfinite *state = &context->nonfinite;
     for (int i = 0; i < state->warned_count; i++) {
         if (state->warned[i] == name)
             return false;
     }
-    if (state->warned_count == NONFINITE_WARNED)
+    if (state->warned_count == NONFINITE_WARNED) {
+        if (!state->is_full)
+            log_warning(context->placement.rank,
+                        "NaN or infinity has begun here under %d names; under others it is only counted",
+                        NONFINITE_WARNED);
+        state->is_full = true;
         return false;
+    }
     state->warned[state->warned_count++] = name;
     return true;
 }
@@ -81,7 +107,7 @@ static void warn(struct hvd_context *context)
 {
     struct nonfinite *state = &context->nonfinite;
     char when[40] = "", whose[40] = "every rank";
-    if (!is_new(state, state->name))
+    if (!is_new(context, state->name))
         return;
     if (state->began)
         snprintf(when, sizeof when, " at step %lld", (long long)state->began);
@@ -93,41 +119,41 @@ static void warn(struct hvd_context *context)
                 state->own == HAS_NAN ? "NaN" : "infinity", state->where, when, whose);
 }
 
-static bool reports_steps(const struct hvd_context *context)
-{
-    return atomic_load_explicit(&context->steps.expected, memory_order_relaxed) ||
-           atomic_load_explicit(&context->page.page->head.steps, memory_order_relaxed);
-}
-
-/* Returns the step that is under way. */
-static int64_t step_of(const struct hvd_context *context, const struct hvd_handle *handle)
-{
-    bool none = reports_steps(context) && !atomic_load(&context->page.page->head.steps);
-    return none ? 1 : page_step(&context->page, page_name_of(&context->page, handle->record));
-}
-
 /* Returns true if a number that was not finite may have caused another one in this step, which computes with
  * the results of the step before, but not with those of earlier ones, whose names may come rarely. If no
- * steps are reported, it may as long as the name that had it has had no finite result. */
-static bool may_cause(const struct hvd_context *context, int64_t step)
+ * steps are reported, it may until a finite result ends it. */
+static bool may_cause(const struct hvd_context *context)
 {
     const struct nonfinite *state = &context->nonfinite;
-    return state->spreading && (!reports_steps(context) || step <= state->last + 1);
+    return state->spreading && (!reports_steps(context) || steps_of(context) <= state->last + 1);
+}
+
+/* Returns true if a finite result shows that what has begun does not spread: it is of the same name, or, if
+ * that can't come again (a number, a name without an id), one of many in a row. One alone may be of the same
+ * step. */
+static bool is_ended_by(struct hvd_context *context, uint32_t name)
+{
+    struct nonfinite *state = &context->nonfinite;
+    if (page_has_name(&context->page, state->name))
+        return name == state->name;
+    return ++state->finite == LASTING && !reports_steps(context);
 }
 
 static void note_input(struct comm *comm, const struct hvd_handle *handle, const struct found *found)
 {
     struct hvd_context *context = comm->context;
     struct nonfinite *state = &context->nonfinite;
-    bool steps = reports_steps(context);
-    int64_t step = step_of(context, handle);
-    bool caused = may_cause(context, step);
+    uint64_t steps = steps_of(context);
+    bool caused = may_cause(context);
     counter_add(&handle->counters->nonfinite, found->tensors);
     if (!caused)
-        begin(comm, handle, found, step);
-    state->last = step;
+        begin(comm, handle, found);
+    state->last = steps;
+    state->finite = 0;
     state->rounds += caused && page_name_of(&context->page, handle->record) == state->name;
-    bool used = steps ? step > state->began : !caused ? found->worst == HAS_NAN : state->rounds == LASTING;
+    bool used = reports_steps(context) ? steps > state->steps
+                : !caused              ? found->worst == HAS_NAN
+                                       : state->rounds == LASTING;
     if (state->own != ALL_FINITE && used)
         warn(context);
 }
@@ -140,13 +166,13 @@ static void note_result(struct comm *comm, const struct hvd_handle *handle, cons
     if (finite && !state->spreading)
         return;
     if (finite) {
-        state->spreading = page_name_of(&context->page, handle->record) != state->name;
+        state->spreading = !is_ended_by(context, page_name_of(&context->page, handle->record));
         return;
     }
-    int64_t step = step_of(context, handle);
-    if (!may_cause(context, step))
-        begin(comm, handle, NULL, step);
-    state->last = step;
+    if (!may_cause(context))
+        begin(comm, handle, NULL);
+    state->last = steps_of(context);
+    state->finite = 0;
 }
 
 static void note(struct comm *comm, const struct hvd_handle *handle, const struct found *found,

@@ -31,10 +31,13 @@ struct nonfinite {
     char where[PAGE_NAN_TEXT];         /* the tensor that had it */
     int process_set;                   /* in which it was reduced */
     unsigned rounds;                   /* inputs of that name since, which were not finite either */
-    int64_t began;                     /* the step of the first; 0: unknown */
-    int64_t last;                      /* that of the latest */
+    unsigned finite;                   /* finite results since the latest one that was not */
+    int64_t began;                     /* the number of the step of the first; 0: unknown */
+    uint64_t steps;                    /* that were reported before the first */
+    uint64_t last;                     /* and before the latest */
     uint32_t warned[NONFINITE_WARNED]; /* ids of names */
     int warned_count;
+    bool is_full; /* said that no more are remembered */
 };
 
 /* Reads HOROVOD_CHECK_NONFINITE. */

@@ -407,13 +407,19 @@ uint32_t page_name_of(const struct page_writer *writer, uint32_t place)
     return place ? atomic_load_explicit(&writer->page->records[place - 1].name, memory_order_relaxed) : 0;
 }
 
+bool page_has_name(const struct page_writer *writer, uint32_t id)
+{
+    const struct page_name *name = &writer->page->names[id % PAGE_NAMES];
+    return id && !(id & PAGE_COUNTED) && atomic_load_explicit(&name->id, memory_order_relaxed) == id;
+}
+
 int64_t page_step(const struct page_writer *writer, uint32_t name)
 {
     const struct page_head *head = &writer->page->head;
     if (atomic_load_explicit(&head->steps, memory_order_relaxed))
         return atomic_load_explicit(&head->step, memory_order_relaxed) + 1;
     const struct page_name *place = &writer->page->names[name % PAGE_NAMES];
-    bool known = name && !(name & PAGE_COUNTED) && atomic_load(&place->id) == name;
+    bool known = page_has_name(writer, name);
     return known ? (int64_t)atomic_load_explicit(&place->uses, memory_order_relaxed) : 0;
 }
 

@@ -202,6 +202,57 @@ static void reduce_rarely(struct member *member)
 
 GROUP_TEST(test_steps_end_what_began, reduce_rarely, 2, 3, EVERY_TRANSPORT)
 
+/* A program's own numbers rise by more than 1, or begin again with each epoch. */
+static void number_steps(struct member *member, const int64_t *numbers)
+{
+    bool wrong = member->rank == wrong_rank(member);
+    for (int step = 0; step < 6; step++) {
+        reduce_one(member, "bias", step > 2 || (step == 2 && wrong) ? NAN : 1);
+        CHECK_OK(hvd_step(member->context, numbers[step], 0, &check_status));
+    }
+    check_page(member, wrong ? "allreduce.bias" : "", wrong ? numbers[1] + 1 : 0);
+}
+
+static void rise_fast(struct member *member)
+{
+    number_steps(member, (const int64_t[]){10000, 10010, 10020, 10030, 10040, 10050});
+}
+
+static void begin_again(struct member *member)
+{
+    number_steps(member, (const int64_t[]){100, 101, 0, 1, 2, 3});
+}
+
+GROUP_TEST(test_numbers_that_rise_fast, rise_fast, 1, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_numbers_that_begin_again, begin_again, 1, 3, EVERY_TRANSPORT)
+
+/* A NaN of rank 0 in a request without a name. It is no excuse for another one after many finite results, but
+ * one finite result may be of the same step. */
+static void use_no_names(struct member *member, int finite)
+{
+    bool wrong = member->rank == wrong_rank(member), excused = finite < 25;
+    char name[32];
+    reduce_one(member, NULL, member->rank ? 1 : NAN);
+    for (int i = 0; i < finite; i++)
+        reduce_one(member, NULL, 1);
+    reduce_one(member, NULL, wrong ? NAN : 1);
+    snprintf(name, sizeof name, "allreduce.noname.%d", finite + 1);
+    check_page(member, !member->rank ? "allreduce.noname.0" : wrong && !excused ? name : "", 0);
+}
+
+static void many_are_finite(struct member *member)
+{
+    use_no_names(member, 25);
+}
+
+static void few_are_finite(struct member *member)
+{
+    use_no_names(member, 24);
+}
+
+GROUP_TEST(test_many_finite_results_without_names, many_are_finite, 2, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_few_finite_results_without_names, few_are_finite, 2, 3, EVERY_TRANSPORT)
+
 /* An optimizer that leaves out steps with overflows, of which a NaN may be the first sign. */
 static void leave_out_steps(struct member *member)
 {
