@@ -494,7 +494,8 @@ HVD_API hvd_code hvd_timeline_stop(hvd_context *context, hvd_status *status);
 /* `horovodrun --status` asks a rank that others wait for what it does at this moment. A thread of the engine
  * answers: with the frames of an interpreter, if a binding has set this source, and otherwise, or if the
  * source does not return in time, with the C functions of the thread that called hvd_init, which it
- * interrupts by this signal. A program that has a handler of its own for it is not interrupted. */
+ * interrupts by this signal. A program that has a handler of its own for it is not interrupted. SIGRTMAX is
+ * POSIX: include <signal.h> where you use the macro. */
 #define HVD_STACK_SIGNAL (SIGRTMAX - 3)
 
 /* The functions write lines that end with '\n', and return their length: "P\t<file>\t<line>\t<function>" is a

@@ -16,9 +16,9 @@ int thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
     return error;
 }
 
-/* More than such a thread needs: the thread-local memory of all libraries is part of it. Pages that are not
- * touched take no memory. */
-#define SMALL_STACK ((size_t)256 << 10)
+/* Far more than such a thread needs: the thread-local memory of all libraries is part of it, and the system
+ * refuses a size only if that memory alone does not fit. Pages that are not touched take no memory. */
+#define SMALL_STACK ((size_t)1 << 20)
 
 int thread_start_small(pthread_t *thread, void *(*run)(void *), void *argument)
 {
@@ -32,8 +32,8 @@ int thread_start_small(pthread_t *thread, void *(*run)(void *), void *argument)
         pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(thread ? thread : &unwanted, &small, run, argument);
-    if (error == EINVAL) { /* not even the thread-local memory fits */
-        pthread_attr_setstacksize(&small, 32 * SMALL_STACK);
+    if (error == EINVAL) {
+        pthread_attr_setstacksize(&small, 8 * SMALL_STACK);
         error = pthread_create(thread ? thread : &unwanted, &small, run, argument);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -47,14 +47,14 @@ __attribute__((format(printf, 2, 3))) static void put_line(struct text *to, cons
 
 /* ---- frames, with the GIL held ------------------------------------------------------------------------- */
 
-/* Copies a string without the characters that separate fields and lines. */
+/* Copies a string without control characters, which separate fields and lines. */
 static void copy_field(PyObject *string, char *field, size_t capacity)
 {
     const char *text = string && PyUnicode_Check(string) ? PyUnicode_AsUTF8AndSize(string, NULL) : NULL;
     PyErr_Clear();
     snprintf(field, capacity, "%s", text ? text : "?");
     for (char *at = field; *at; at++)
-        *at = *at == '\t' || *at == '\n' ? '?' : *at;
+        *at = (unsigned char)*at < ' ' || *at == '\x7f' ? '?' : *at;
     Py_XDECREF(string);
 }
 

@@ -65,7 +65,8 @@ static struct found detailed;
 
 /* ---- the answer ---------------------------------------------------------------------------------------- */
 
-/* Adds a line if it fits as a whole. */
+/* Adds a line if it fits as a whole. Whatever its fields hold, names of files above all, it is one line, and
+ * moves no cursor of a terminal. */
 __attribute__((format(printf, 2, 3))) static void put_line(struct found *to, const char *format, ...)
 {
     va_list arguments;
@@ -73,8 +74,17 @@ __attribute__((format(printf, 2, 3))) static void put_line(struct found *to, con
     va_start(arguments, format);
     int length = vsnprintf(to->answer + to->used, room, format, arguments);
     va_end(arguments);
-    if (length >= 0 && (size_t)length < room)
-        to->used += (size_t)length;
+    if (length <= 0 || (size_t)length >= room)
+        return;
+    for (char *at = to->answer + to->used, *end = at + length - 1; at < end; at++)
+        *at = ((unsigned char)*at < ' ' && *at != '\t') || *at == '\x7f' ? '?' : *at;
+    to->used += (size_t)length;
+}
+
+static void drop_tabs(char *field)
+{
+    for (; *field; field++)
+        *field = *field == '\t' ? ' ' : *field;
 }
 
 static void put_thread(struct found *to, pid_t id, const char *name)
@@ -82,6 +92,7 @@ static void put_thread(struct found *to, pid_t id, const char *name)
     struct platform_thread thread = to->before;
     if (id != to->program)
         platform_thread(id, &thread);
+    drop_tabs(thread.object);
     put_line(to, "T\t%d\t%c\t%s\t%s\t%s\n", (int)id, thread.state ? thread.state : '?', thread.call,
              thread.object, name);
 }
@@ -106,8 +117,7 @@ static void read_line(const char *path, int number, char text[LONGEST_TEXT])
         line[strcspn(line, "\r\n")] = '\0';
         snprintf(text, LONGEST_TEXT, "%s", line + strspn(line, " \t\f"));
     }
-    for (char *at = text; *at; at++)
-        *at = *at == '\t' ? ' ' : *at;
+    drop_tabs(text);
     free(line);
     fclose(file);
 }
@@ -120,6 +130,7 @@ static void put_frame(struct found *to, char *line, bool details)
     const char *file = strsep(&rest, "\t"), *number = strsep(&rest, "\t");
     if (!number || !rest)
         return;
+    drop_tabs(rest);
     if (details)
         read_line(file, atoi(number), text);
     put_line(to, "P\t%s\t%d\t%s\t%s\n", file, atoi(number), rest, text);
@@ -154,16 +165,16 @@ static void compose(struct found *to, bool details)
     to->used = 0;
     put_line(to, "S\t%s\n", to->how);
     for (const char *at = to->frames, *end = at + to->length; at < end;) {
-        char line[LONGEST_LINE];
+        char line[LONGEST_LINE], *name;
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         snprintf(line, sizeof line, "%.*s", (int)((stop ? stop : end) - at), at);
         at = stop ? stop + 1 : end;
         if (line[0] == 'P') {
             put_frame(to, line, details);
-        } else if (line[0] == 'T' && strlen(line) > 2) {
+        } else if (line[0] == 'T' && (name = strrchr(line, '\t')) && name > line + 1) {
             if (threads++ == 1)
                 put_addresses(to, details);
-            put_thread(to, atoi(line + 2), strrchr(line, '\t') + 1);
+            put_thread(to, atoi(line + 2), name + 1);
         }
     }
     if (!threads)
@@ -218,7 +229,9 @@ static void take_by_signal(struct stacks *stacks)
     if (!source.marked)
         return;
     int head = snprintf(found.frames, sizeof found.frames, "T\t%d\t\n", (int)found.program);
-    found.length = (size_t)head + source.marked(found.frames + head, sizeof found.frames - (size_t)head);
+    size_t room = sizeof found.frames - (size_t)head;
+    size_t length = source.marked(found.frames + head, room);
+    found.length = (size_t)head + (length < room ? length : room);
 }
 
 static void answer(struct stacks *stacks, unsigned question)

@@ -4,12 +4,12 @@
  *
  * The answer is lines that end with '\n', their fields separated by tabs. The fields hold no other control
  * character:
- *   S how                                 the first line: "asked" (the program's threads went on meanwhile),
- *                                         "signal" (a signal interrupted the thread), or "nothing"
- *   T thread state call object name       a thread; `call` is the system call in which it is blocked,
- * `object` the file of that call; "" where nothing is known P file line function text             a frame of
- * Python of that thread, the innermost first C function library                    a frame of C of that
- * thread, the innermost first
+ * - S how: the first line; "asked" (the program's threads went on meanwhile), "signal" (a signal interrupted
+ *   the thread), or "nothing"
+ * - T thread state call object name: a thread; `call` is the system call in which it is blocked, `object` the
+ *   file of that call; "" where nothing is known
+ * - P file line function text: a frame of Python of that thread, the innermost first
+ * - C function library: a frame of C of that thread, the innermost first
  */
 #ifndef HVD_WATCH_PAGE_STACK_H
 #define HVD_WATCH_PAGE_STACK_H

@@ -190,7 +190,8 @@ static size_t write_frames(const int32_t *threads, int32_t count, char *to, size
     while (atomic_load(&hangs))
         usleep(1000);
     return (size_t)snprintf(to, capacity,
-                            "T\t%d\tmain\nP\t/proc/self/fd/%d\t2\twrite_frames\nP\tgone.py\t3\tf\n",
+                            "T\nT12\nT\t%d\tmain\nP\t/proc/self/fd/%d\t2\twrite_frames\n"
+                            "P\tgone.py\t3\tf\nP\t\x1b[2J\r\x7f.py\t4\tg\th\n",
                             (int)threads[0], program);
 }
 
@@ -202,7 +203,8 @@ static void mark(int number)
 
 static size_t read_marked(char *to, size_t capacity)
 {
-    return (size_t)snprintf(to, capacity, "P\tmarked.py\t7\tg\n");
+    snprintf(to, capacity, "P\tmarked.py\t7\tg\n");
+    return SIZE_MAX / 2; /* it is wrong */
 }
 
 static const hvd_stack_source source = {sizeof source, write_frames, mark, read_marked};
@@ -217,6 +219,7 @@ TEST(test_frames_of_a_source)
     ask_only_page();
     CHECK(strncmp(text, "S\tasked\n", 8) == 0 && has(this_thread()) && has("\tmain\n"), "%s", text);
     CHECK(has("\twrite_frames\tif x: y() \n"), "%s", text);
+    CHECK(has("P\t?[2J??.py\t4\tg h\t\n"), "%s", text);
     CHECK(has("P\tgone.py\t3\tf\t\n") && !has("\nC\t"), "%s", text);
     CHECK(atomic_load(&marks) == 0, "%s", text);
     close(program);
