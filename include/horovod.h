@@ -429,7 +429,8 @@ typedef struct hvd_lateness {
 } hvd_lateness;
 
 /* The number of ranks for which this one has waited alone, in process set 0; rows[0 ... capacity) gets the
- * first of them. A rank to which none reports has no rows. 0 in a forked child. */
+ * first of them. A rank to which none reports has no rows. Of more than 191 ranks that report to one, these
+ * are known of the first 191. 0 in a forked child. */
 HVD_API int32_t hvd_get_lateness(hvd_context *context, hvd_lateness *rows, int32_t capacity);
 
 /* ---- steps of training ---------------------------------------------------------------------------- */
@@ -438,7 +439,8 @@ HVD_API int32_t hvd_get_lateness(hvd_context *context, hvd_lateness *rows, int32
  * metrics, the timeline. `step`: its number by the program's own count, from 0 on; -1: the number after the
  * last one. `samples`: how many this rank has trained on in it; 0: unknown. Nothing waits for a step, and
  * ranks need not agree on its number. Costs one read of the clock and some stores under a lock of its own,
- * about 0.1 microseconds; also fine after the job has failed. HVD_INVALID_ARGUMENT: a number is negative. */
+ * about 0.1 microseconds; also fine after the job has failed. HVD_INVALID_ARGUMENT: a number is negative, or
+ * `step` is above INT64_MAX / 2. */
 HVD_API hvd_code hvd_step(hvd_context *context, int64_t step, int64_t samples, hvd_status *status);
 
 /* Reports that an optimizer updates its parameters, as those of all frameworks do: a program that calls it

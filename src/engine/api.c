@@ -805,7 +805,6 @@ int32_t hvd_get_counters(hvd_context *context, hvd_counters *rows, int32_t capac
 
 int32_t hvd_get_lateness(hvd_context *context, hvd_lateness *rows, int32_t capacity)
 {
-    int64_t now = clock_now();
     int32_t count = 0;
     for (int i = 0; i < PAGE_REPORTERS && !atomic_load_explicit(&context->forked, memory_order_relaxed);
          i++) {
@@ -814,10 +813,12 @@ int32_t hvd_get_lateness(hvd_context *context, hvd_lateness *rows, int32_t capac
         int64_t total = atomic_load_explicit(&late->total, memory_order_relaxed);
         if (rank < 0)
             continue;
+        if (total < 0) /* it waits; the clock is read after the total */
+            total += clock_now();
         if (count < capacity)
             rows[count] = (hvd_lateness){.rank = rank,
                                          .count = load(&late->count),
-                                         .seconds = (double)(total < 0 ? total + now : total) / CLOCK_SECOND};
+                                         .seconds = (double)(total < 0 ? 0 : total) / CLOCK_SECOND};
         count++;
     }
     return count;

@@ -15,10 +15,15 @@
 hvd_code observe_open(struct hvd_context *context, hvd_status *status)
 {
     const struct settings *settings = &context->settings;
+    bool all = strcmp(settings->timeline_ranks, "all") == 0;
+    if (!all && strcmp(settings->timeline_ranks, "0") != 0)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "HOROVOD_TIMELINE_RANKS=%s: it is '0' (rank 0 writes all that happens) or 'all' "
+                          "(horovodrun writes what all ranks did last)",
+                          settings->timeline_ranks);
     if (context->placement.rank != 0 || !*settings->timeline)
         return HVD_OK;
     TRY(timeline_create(context->placement.rank, &context->timeline, status));
-    bool all = strcmp(settings->timeline_ranks, "all") == 0;
     if (all && !*settings->page)
         log_warning(context->placement.rank,
                     "HOROVOD_TIMELINE_RANKS=all needs horovodrun, and room for its files "

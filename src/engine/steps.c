@@ -48,7 +48,7 @@ static void report(struct hvd_context *context, uint64_t source, int64_t number,
     bool counts = begins_another(steps, source);
     if (number >= 0)
         steps->number = number;
-    else if (counts && steps->number < INT64_MAX)
+    else if (counts)
         steps->number++;
     if (counts)
         page_stepped(&context->page, ++steps->count, steps->number, clock_now());
@@ -60,12 +60,12 @@ static void report(struct hvd_context *context, uint64_t source, int64_t number,
 hvd_code hvd_step(hvd_context *context, int64_t step, int64_t samples, hvd_status *status)
 {
     TRY(context_check_process(context, status));
-    if (step < -1 || samples < 0)
+    if (step < -1 || step > INT64_MAX / 2 || samples < 0)
         return status_set(
             status, HVD_INVALID_ARGUMENT,
-            "a step needs a number of at least 0 (or -1, the next one) and no negative number of "
-            "samples, not %lld and %lld",
-            (long long)step, (long long)samples);
+            "a step needs a number from 0 to %lld (or -1, the next one) and no negative number of samples, "
+            "not %lld and %lld",
+            (long long)(INT64_MAX / 2), (long long)step, (long long)samples);
     report(context, PROGRAM, step, (uint64_t)samples);
     return status_ok(status);
 }

@@ -335,14 +335,23 @@ void page_ended(struct page_writer *writer, uint32_t place, hvd_code outcome, in
 
 /* ---- lateness ------------------------------------------------------------------------------------------ */
 
-/* Readers use the newest mark that is old enough, so the other one must be. */
-static void set_mark(struct page_mark marks[2], int64_t total, int64_t now)
+/* Readers use the newest mark that is old enough, so the other one must be, but not by far: whoever is not
+ * late for hours, and then is, would have a small share of these hours. If the newest is older than two
+ * PAGE_MARK_TIME, nothing has begun or ended in the last one. */
+static void set_mark(struct page_late *late, int64_t total, int64_t opened, int64_t now)
 {
+    struct page_mark *marks = late->marks;
     int64_t time = atomic_load_explicit(&marks[1].time, memory_order_relaxed);
+    int64_t before = atomic_load_explicit(&marks[1].total, memory_order_relaxed);
     if (time && now - time < PAGE_MARK_TIME)
         return;
+    if (now - (time ? time : opened) > 2 * PAGE_MARK_TIME) {
+        time = now - PAGE_MARK_TIME;
+        before = atomic_load_explicit(&late->total, memory_order_relaxed);
+        before += before < 0 ? time : 0;
+    }
     set_time(&marks[0].time, time);
-    set_time(&marks[0].total, atomic_load_explicit(&marks[1].total, memory_order_relaxed));
+    set_time(&marks[0].total, before);
     set_time(&marks[1].time, now);
     set_time(&marks[1].total, total < 0 ? total + now : total);
 }
@@ -353,7 +362,7 @@ void page_set_late(struct page_writer *writer, int reporter, const struct page_l
     if (reporter >= PAGE_REPORTERS)
         return;
     struct page_late *late = &writer->page->late[reporter];
-    set_mark(late->marks, lateness->total, now);
+    set_mark(late, lateness->total, writer->page->head.identity.opened, now);
     atomic_store_explicit(&late->rank, lateness->rank + 1, memory_order_relaxed);
     atomic_store_explicit(&late->longest, lateness->longest, memory_order_relaxed);
     atomic_store_explicit(&late->count, lateness->count, memory_order_relaxed);

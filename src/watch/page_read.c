@@ -206,10 +206,13 @@ static hvd_code read_requests(const struct page *page, int64_t now, struct page_
 
 /* ---- lateness ------------------------------------------------------------------------------------------ */
 
-/* Returns the share of the time since the newest mark that is not too young. */
-static double share_of(const struct page_late *late, int64_t opened, int64_t total, int64_t now)
+/* Returns the share of the time since the newest mark that is not too young, or of the last PAGE_MARK_TIME if
+ * no wait has begun or ended in it. */
+static double share_of(const struct page_late *late, int64_t opened, int64_t total, bool waits, int64_t now)
 {
     int64_t from = opened, before = 0;
+    if (now - valid_time(&late->marks[1].time, now) > 2 * PAGE_MARK_TIME)
+        return waits;
     for (int i = 0; i < 2; i++) {
         int64_t time = valid_time(&late->marks[i].time, now);
         if (!time || (i && now - time < PAGE_MARK_TIME))
@@ -234,7 +237,7 @@ static struct page_reporter read_reporter(const struct page_late *late, int64_t 
                                   .longest = valid_time(&late->longest, now),
                                   .count = get(&late->count),
                                   .waits = waits,
-                                  .share = share_of(late, opened, total, now)};
+                                  .share = share_of(late, opened, total, waits, now)};
 }
 
 static hvd_code read_lateness(const struct page *page, int64_t now, struct page_summary *summary,

@@ -339,8 +339,9 @@ GROUP_TEST(test_a_rank_that_joined, join_early, 2, 3, EVERY_TRANSPORT)
 
 TEST(test_unknown_rules_are_refused)
 {
-    static const char *const wrong[][2] = {{"check_nonfinite", "some"}, {"on_divergence", "panic"}};
-    for (int i = 0; i < 2; i++) {
+    static const char *const wrong[][2] = {
+        {"check_nonfinite", "some"}, {"on_divergence", "panic"}, {"timeline_ranks", "All"}};
+    for (int i = 0; i < 3; i++) {
         hvd_context *context;
         hvd_config *config = hvd_config_create();
         CHECK_OK(hvd_config_set(config, wrong[i][0], wrong[i][1], &check_status));

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -100,26 +101,26 @@ TEST(test_life_of_a_request)
 }
 
 /* Times of the reader's clock, in minutes. */
-static void set_late(struct page_writer *writer, int reporter, int64_t total, int64_t now)
+static void set_late(struct page_writer *writer, int reporter, double total, double now)
 {
     page_set_late(writer, reporter,
                   &(struct page_lateness){.rank = 10 + reporter,
-                                          .total = total * PAGE_MARK_TIME,
+                                          .total = (int64_t)(total * PAGE_MARK_TIME),
                                           .longest = PAGE_MARK_TIME / 2,
                                           .count = 3},
-                  now * PAGE_MARK_TIME);
+                  (int64_t)(now * PAGE_MARK_TIME));
 }
 
-static struct page_reporter read_late(const struct page_writer *writer, int64_t now, int reporter)
+static struct page_reporter read_late(const struct page_writer *writer, double now, int reporter)
 {
-    struct page_summary summary = read_of(writer->fd, now * PAGE_MARK_TIME);
+    struct page_summary summary = read_of(writer->fd, (int64_t)(now * PAGE_MARK_TIME));
     assert_true(reporter < summary.reporter_count);
     struct page_reporter found = summary.reporters[reporter];
     page_summary_free(&summary);
     return found;
 }
 
-/* The share is that of the last one or two minutes, or of more if nothing has changed in the meantime. */
+/* The share is that of the last one to three minutes, also after a long time without a wait. */
 TEST(test_lateness)
 {
     struct page_writer writer = opened("");
@@ -144,9 +145,16 @@ TEST(test_lateness)
     late = read_late(&writer, 115, 0); /* since the mark at 105 */
     assert_int_equal(late.total, 5 * PAGE_MARK_TIME);
     assert_true(late.share == 0);
-    set_late(&writer, 0, 10, 125);
-    late = read_late(&writer, 125, 0);
-    assert_true(late.share == 0.25);
+    set_late(&writer, 0, 5 - 125, 125); /* it waits again */
+    late = read_late(&writer, 125.5, 0);
+    assert_true(late.waits && fabs(late.share - 0.5 / 1.5) < 1e-6);
+    late = read_late(&writer, 185, 0);
+    assert_true(late.waits && late.share == 1);
+    set_late(&writer, 0, 5.5, 125.5);
+    late = read_late(&writer, 126.5, 0);
+    assert_true(!late.waits && fabs(late.share - 0.5 / 1.5) < 1e-6);
+    late = read_late(&writer, 185, 0);
+    assert_true(late.total == 5.5 * PAGE_MARK_TIME && late.share == 0);
     closed(&writer);
 }
 
