@@ -131,7 +131,7 @@ def test_check_build_by_a_python_without_a_path(launcher: Launcher) -> None:
         (["--log", "INFO", "true"], "did you mean --log-level?"),
         (["--prefix", "true"], "did you mean --prefix-timestamp?"),
         (["--gloo-t", "9", "true"], "did you mean --gloo-timeout-seconds?"),
-        (["--tmeline", "x", "true"], "there is no option --tmeline; did you mean --timeline-filename?"),
+        (["--tmeline", "x", "true"], "there is no option --tmeline; did you mean --timeline?"),
         (["--fusion-treshold", "9", "true"], "did you mean --fusion-threshold-mb?"),
         (["--stall-shutdwn", "9", "true"], "did you mean --stall-check-shutdown-time-seconds?"),
         (["--num_proc", "2", "true"], "did you mean --num-proc?"),

@@ -13,8 +13,8 @@ from horovod.runner.arguments import FLAGS, OLD_NAMES
 from horovod.runner.program import horovodrun
 
 # A line of horovodrun --help: "  -np, --num-proc N   Number of ranks".
-OPTION = re.compile(r"^  (?:--?(\S+), )?--(\[no-\])?([\w-]+)((?: [A-Z:]+)*)(?:  +\S|$)", re.MULTILINE)
-TYPES = {"N": int, "PORT": int, "PID": int, "X": float, "NOISE": float}
+OPTION = re.compile(r"^  (?:--?(\S+), )?--(\[no-\])?([\w-]+)((?: \[?[A-Z:]+\]?)*)(?:  +\S|$)", re.MULTILINE)
+TYPES = {"N": int, "PORT": int, "PID": int, "X": float, "NOISE": float, "SECONDS": float}
 INFORMATION = {"help", "version"}
 
 
@@ -34,7 +34,7 @@ def _add_option(parser: argparse.ArgumentParser, shorter: str, choice: str, name
     dest = names.get(name) or names.get(shorter) or name.replace("-", "_")
     words = [word for word in (shorter, name, f"no-{name}" if choice else "") if word]
     flags = [dashes + word for word in words for dashes in ("-", "--")]
-    metavars = argument.split()
+    metavars = argument.strip("[]").split()
     if choice:
         parser.add_argument(*flags, dest=dest, action=_Choice, nargs=0)
         parser.set_defaults(**{f"no_{dest}": None})
@@ -42,7 +42,9 @@ def _add_option(parser: argparse.ArgumentParser, shorter: str, choice: str, name
         parser.add_argument(*flags, dest=dest, action="store_true")
     else:
         options: dict[str, Any] = {"nargs": 2} if len(metavars) == 2 else {}
-        kind = int if len(metavars) == 2 else TYPES.get(argument, str)
+        if argument.startswith("["):  # the value may be left out
+            options = {"nargs": "?", "const": True}
+        kind = int if len(metavars) == 2 else TYPES.get(metavars[0], str)
         parser.add_argument(*flags, dest=dest, type=kind, metavar=tuple(metavars), **options)
 
 
