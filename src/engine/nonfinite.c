@@ -201,7 +201,7 @@ void nonfinite_check_batch(const struct running_batch *running, bool is_result)
     for (int i = 0; i < running->count; i++) {
         const struct hvd_handle *handle = running->handles[i];
         struct found found = {0};
-        if (handle->own_data) /* this rank has joined */
+        if (!handle->counters) /* a stand-in: this rank has joined */
             return;
         for (int t = 0; t < handle->request.count; t++) {
             if (!batch_includes(running, handle, t))

@@ -152,7 +152,7 @@ TEST(test_a_sight_passes_through_a_message)
     assert_string_equal(got.stack->threads->python->text, "x = 1");
     free(got.stack);
     sockets_free(&got.sockets);
-    wire_reset(&message);
+    wire_writer_free(&message);
     sight_free(&sent);
 }
 
@@ -166,7 +166,7 @@ TEST(test_too_many_requests_are_cut)
     assert_int_equal(got.page.request_count, SIGHT_REQUESTS);
     assert_int_equal(got.page.requests[0].number, 1); /* the oldest ones are there */
     assert_int_equal(got.page.dropped, 1);            /* so no missing name proves anything */
-    wire_reset(&message);
+    wire_writer_free(&message);
     sight_free(&sent);
     sight_free(&got);
 }
@@ -180,7 +180,7 @@ TEST(test_every_cut_message_is_refused)
         assert_false(sight_get(&got, THEN, &body));
         sight_free(&got);
     }
-    wire_reset(&message);
+    wire_writer_free(&message);
     sight_free(&sent);
 }
 
@@ -200,7 +200,7 @@ TEST(test_what_makes_no_sense)
     assert_int_equal(got.page.progress, THEN);
     assert_true(got.seconds == 0 && got.page.reporters->share == 0 && got.page.reporters->total == 0);
     assert_string_equal(got.page.cause, "?[2Jred");
-    wire_reset(&message);
+    wire_writer_free(&message);
     sight_free(&sent);
     sight_free(&got);
 }

@@ -139,7 +139,7 @@ TEST(sockets_as_a_message)
     }
     assert_int_equal(again.length, writer.length);
     assert_memory_equal(again.bytes, writer.bytes, again.length);
-    wire_reset(&again);
+    wire_writer_free(&again);
     memset(writer.bytes, 0xff, 4); /* too many */
     struct wire_reader reader = wire_reader_of(writer.bytes, writer.length);
     assert_false(sockets_get(&back, &reader));
