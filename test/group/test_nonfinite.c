@@ -46,7 +46,7 @@ static void reduce_all(struct member *member, hvd_operation operation, float dat
 {
     int64_t shape[] = {ELEMENTS};
     for (int i = 0; i < NAMES; i++) {
-        char name[16];
+        char name[24];
         float result[ELEMENTS];
         hvd_tensor tensor = tensor_of(data[i], HVD_FLOAT32, shape, 1), output = {0};
         snprintf(name, sizeof name, "layer.%d", i);
