@@ -321,15 +321,16 @@ def test_of_a_job_without_a_launcher(launcher: Launcher) -> None:
 def test_several_jobs(launcher: Launcher) -> None:
     for _ in range(2):
         launcher.start("-np", "1", *launcher.python(ENDLESS))
-    last = [""]
+    last, file = [""], launcher.folder / "s.json"
 
     def refused() -> bool:
-        result = launcher.run("--status", "--timeline", "s.json")
+        file.unlink(missing_ok=True)  # while only one of them runs, it is written
+        result = launcher.run("--status", "--timeline", file.name)
         last[0] = result.stderr
         return result.returncode == 2 and "jobs run, and a timeline is of one: name it" in result.stderr
 
     assert wait_until(refused), last[0]
-    assert not (launcher.folder / "s.json").exists()
+    assert not file.exists()
 
 
 def test_a_timeline_of_a_job_that_has_done_nothing(launcher: Launcher) -> None:
