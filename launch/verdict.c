@@ -117,7 +117,7 @@ static bool say_silent(const struct job *job)
         if (host->silent > 0)
             append_text(job->text, job->capacity, "does not answer for %.0f s", host->silent);
         else
-            append_text(job->text, job->capacity, "is connected, but has not told of its ranks in time");
+            append_text(job->text, job->capacity, "is connected, but has not reported its ranks in time");
         silent = true;
     }
     if (silent && first)

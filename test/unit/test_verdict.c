@@ -339,7 +339,7 @@ TEST(test_hosts_that_do_not_answer)
          "host b (ranks 2, 3) does not answer for 12 s; 2 ranks wait in allreduce.grad");
     scene.hosts[1].silent = 0;
     says(&scene, VERDICT_BROKEN,
-         "host b (ranks 2, 3) is connected, but has not told of its ranks in time; 2 ranks wait in "
+         "host b (ranks 2, 3) is connected, but has not reported its ranks in time; 2 ranks wait in "
          "allreduce.grad");
 }
 
