@@ -2,8 +2,8 @@
 #ifndef HVD_LAUNCH_AGENTS_LOOK_H
 #define HVD_LAUNCH_AGENTS_LOOK_H
 
+#include "host_pages.h"
 #include "remote.h"
-#include "sight.h"
 
 /* As struct starter_ops has them. */
 void agents_look(const struct table *table, int host, uint32_t number, enum stacks stacks);

@@ -354,7 +354,8 @@ static void run_loop(struct job *job)
                                     .cause = job->cause,
                                     .verdict = verdict};
     faults_write_outcome(table, &outcome);
-    /* The folders of traces and of the report may be on a file server that hangs: the cause is printed before.
+    /* The folders of traces and of the report may be on a file server that hangs: the cause is printed
+     * before.
      */
     while (!job->abandoned && !sink_idle(table->err))
         uv_run(&table->loop, UV_RUN_ONCE);

@@ -47,7 +47,7 @@ static void on_timer(uv_timer_t *timer)
         uv_timer_start(timer, on_timer, PAGES_TICK_MILLISECONDS, 0);
         return;
     }
-    struct sight *sights = host_pages_take(look->pages, &count);
+    struct sight *sights = host_pages_sights(look->pages, &count);
     host_pages_free(look->pages);
     look->pages = NULL;
     look->done(look, sights, keep_own(look->table, sights, count));

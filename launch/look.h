@@ -3,8 +3,8 @@
 #ifndef HVD_LAUNCH_LOOK_H
 #define HVD_LAUNCH_LOOK_H
 
+#include "host_pages.h"
 #include "processes.h"
-#include "sight.h"
 
 struct look {
     struct table *table;

@@ -6,8 +6,8 @@
 #ifndef HVD_LAUNCH_STARTER_H
 #define HVD_LAUNCH_STARTER_H
 
+#include "host_pages.h"
 #include "processes.h"
-#include "sight.h"
 
 struct starter_ops {
     /* Prepares the hosts and serves the rendezvous: EVENT_PREPARED or EVENT_HOST_FAILED follows. */
@@ -29,8 +29,8 @@ struct starter_ops {
     /* Asks a host for the sights of its ranks, which are passed to monitor.h. NULL: all processes are
      * children of this one. */
     void (*look)(const struct table *table, int host, uint32_t number, enum stacks stacks);
-    /* Asks a host for what its ranks have recorded; recall.h is told once all has arrived. Returns false if
-     * it does not answer. NULL as above. */
+    /* Asks a host for what its ranks have recorded; recall.h is notified once all has arrived. Returns false
+     * if it does not answer. NULL as above. */
     bool (*recall)(const struct table *table, int host, uint32_t number, const struct history_window *window);
     double (*silent)(const struct table *table, int host); /* seconds since it was last heard of */
     void (*turn)(struct table *table);                     /* after each turn of the loop */

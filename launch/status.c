@@ -47,7 +47,7 @@ static void take_stacks(struct host_pages *pages, const struct options *options)
         pause_for(PAGES_TICK_MILLISECONDS / 1000.0);
 }
 
-/* Looks at the pages of this host, except those of jobs that a launcher has told of. */
+/* Looks at the pages of this host, except those of jobs that a launcher has reported. */
 static hvd_code look_here(const struct options *options, const struct launchers *launchers,
                           struct surveys *surveys, hvd_status *status)
 {
@@ -64,7 +64,7 @@ static hvd_code look_here(const struct options *options, const struct launchers 
             host_pages_forget(pages, launchers->list[i].job);
     }
     take_stacks(pages, options);
-    struct sight *sights = host_pages_take(pages, &count);
+    struct sight *sights = host_pages_sights(pages, &count);
     if (host_pages_of_others(pages))
         fprintf(stderr, "horovodrun: %s\n", host_pages_of_others(pages));
     host_pages_free(pages);
@@ -99,7 +99,7 @@ static void ask_launchers(const struct options *options, struct launchers *launc
 struct printed {
     int count, worst;            /* jobs; -1: there was none */
     const struct survey *survey; /* the last one */
-    bool asks;                   /* its launcher has told it */
+    bool asks;                   /* its launcher has reported it */
 };
 
 static void print(const struct surveys *surveys, const struct options *options, struct printed *printed)

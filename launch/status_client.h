@@ -4,6 +4,7 @@
 #define HVD_LAUNCH_STATUS_CLIENT_H
 
 #include "frames.h"
+#include "host_pages.h"
 #include "surveys.h"
 
 #define LAUNCHER_SECONDS 1.0 /* within which a launcher that runs says that it does */

@@ -4,9 +4,9 @@
 #define HVD_LAUNCH_STATUS_HOSTS_H
 
 #include "guard.h"
+#include "host_pages.h"
 #include "hosts.h"
 #include "options.h"
-#include "sight.h"
 
 /* How the hosts are reached. */
 struct status_hosts {

@@ -1,5 +1,5 @@
 /* test_sight.c - a sight passes through a message unchanged, and bytes that are no sight do no harm. */
-#include "../../launch/sight.h"
+#include "../../launch/host_pages.h"
 #include "test.h"
 
 #include "base/clock.h"
@@ -237,7 +237,7 @@ TEST(test_the_page_of_a_process)
     assert_true(host_pages_add(pages, fd)); /* it is there once */
     host_pages_glance(pages);
     host_pages_read(pages);
-    struct sight *sights = host_pages_take(pages, &count);
+    struct sight *sights = host_pages_sights(pages, &count);
     assert_int_equal(count, 1);
     assert_string_equal(sights->page.identity.job, "test_sight");
     assert_int_equal(sights->process, getpid());
@@ -337,7 +337,7 @@ TEST(test_answers)
     page_stack_answer(ranks[1].page, 1, answer, strlen(answer), false); /* more may follow */
     assert_false(host_pages_answers(pages, false));
     assert_true(host_pages_answers(pages, true));
-    struct sight *sights = host_pages_take(pages, &count);
+    struct sight *sights = host_pages_sights(pages, &count);
     assert_int_equal(count, 2);
     for (int i = 0; i < count; i++) {
         assert_non_null(sights[i].stack);
