@@ -214,18 +214,18 @@ static void on_start(struct agent *agent, struct wire_reader *body)
 
 /* ---- looks --------------------------------------------------------------------------------------------- */
 
-static void on_sights(struct look *look, struct sight *sights, int count)
+static void on_views(struct look *look, struct rank_view *views, int count)
 {
     struct agent *agent = (struct agent *)look->table;
     int64_t now = clock_now();
     for (int i = 0; i < count; i++) {
-        size_t begin = frame_begin(&agent->frames, FRAME_SIGHT);
+        size_t begin = frame_begin(&agent->frames, FRAME_RANK_VIEW);
         wire_put_u32(&agent->frames.stream.out, agent->look_number);
-        sight_put(&sights[i], now, &agent->frames.stream.out);
+        rank_view_put(&views[i], now, &agent->frames.stream.out);
         frame_end(&agent->frames, begin);
-        sight_free(&sights[i]);
+        rank_view_free(&views[i]);
     }
-    free(sights);
+    free(views);
     frame_send_numbers(&agent->frames, FRAME_LOOKED, 1, (int[]){(int)agent->look_number});
 }
 
@@ -264,14 +264,14 @@ static void send_records(struct agent *agent, const struct history_window *windo
     page_copies_free(copies);
 }
 
-static void on_recall(struct agent *agent, struct wire_reader *body)
+static void on_record_query(struct agent *agent, struct wire_reader *body)
 {
     int number = (int)wire_get_u32(body);
     struct history_window window;
     if (!window_get(&window, body) || !wire_done(body) || agent->frames.stream.out.length > UNSENT_LIMIT)
         return;
     send_records(agent, &window);
-    frame_send_numbers(&agent->frames, FRAME_RECALLED, 1, &number);
+    frame_send_numbers(&agent->frames, FRAME_RECORD_QUERYED, 1, &number);
 }
 
 /* ---- frames -------------------------------------------------------------------------------------------- */
@@ -346,8 +346,8 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
     case FRAME_LOOK:
         on_look(agent, body);
         break;
-    case FRAME_RECALL:
-        on_recall(agent, body);
+    case FRAME_RECORD_QUERY:
+        on_record_query(agent, body);
         break;
     case FRAME_HEARTBEAT:
         on_heartbeat(agent, body);
@@ -513,7 +513,7 @@ int agent_run(struct guard *guard)
     }
     table->loop.data = &agent;
     uv_timer_init(&table->loop, &agent.answer);
-    look_init(&agent.look, table, on_sights);
+    look_init(&agent.look, table, on_views);
     stalls_watch(&agent.stalls, table);
     uv_timer_init(&table->loop, &watch);
     uv_timer_start(&watch, on_watch, 1000, 1000);

@@ -6,7 +6,7 @@
 #include "agents_look.h"
 #include "agents_prepare.h"
 #include "guard.h"
-#include "recall.h"
+#include "record_query.h"
 #include "rlimits.h"
 #include "say.h"
 #include "starter.h"
@@ -307,14 +307,14 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
         if (!body->failed && slot < (uint32_t)table->count && remote_of(table->list[slot]) == remote)
             on_process(table->list[slot], kind, body);
         break;
-    case FRAME_SIGHT:
+    case FRAME_RANK_VIEW:
     case FRAME_LOOKED:
         agents_look_receive(remote, kind, body);
         break;
-    case FRAME_RECALLED:
+    case FRAME_RECORD_QUERYED:
         slot = wire_get_u32(body);
         if (remote->host && wire_done(body))
-            recall_host_done(table->recall, slot, (int)(remote->host - table->hosts->list));
+            record_query_host_done(table->record_query, slot, (int)(remote->host - table->hosts->list));
         break;
     case FRAME_FAULT:
         if (remote == &table->agents->list[0] && fault_get(body, &fault))
@@ -553,15 +553,15 @@ static bool agents_gone(const struct process *process, bool given_up)
     return given_up;
 }
 
-static bool agents_recall(const struct table *table, int host, uint32_t number,
-                          const struct history_window *window)
+static bool agents_record_query(const struct table *table, int host, uint32_t number,
+                                const struct history_window *window)
 {
     struct remote *remote = table->agents->of_host[host];
     if (remote->state != REMOTE_STARTED)
         return false;
     if (!remote->looks_left)
         look_at_clock(remote);
-    size_t begin = frame_begin(&remote->frames, FRAME_RECALL);
+    size_t begin = frame_begin(&remote->frames, FRAME_RECORD_QUERY);
     wire_put_u32(&remote->frames.stream.out, number);
     window_put(window, &remote->frames.stream.out);
     frame_end(&remote->frames, begin);
@@ -583,7 +583,7 @@ const struct starter_ops agents_starter = {.open = agents_open,
                                            .clock = agents_clock,
                                            .child_ended = agents_child_ended,
                                            .look = agents_look,
-                                           .recall = agents_recall,
+                                           .record_query = agents_record_query,
                                            .silent = agents_silent,
                                            .turn = agents_turn,
                                            .connected = agents_connected,

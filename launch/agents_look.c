@@ -21,14 +21,14 @@ void agents_look_receive(const struct remote *remote, enum frame_kind kind, stru
 {
     struct table *table = remote->table;
     uint32_t number = wire_get_u32(body);
-    struct sight sight;
+    struct rank_view view;
     if (!remote->host || body->failed || remote->state != REMOTE_STARTED)
         return;
     int host = (int)(remote->host - table->hosts->list);
     if (kind == FRAME_LOOKED)
         monitor_host_done(table->monitor, number, host);
-    else if (sight_get(&sight, clock_now(), body))
-        monitor_add(table->monitor, number, host, &sight);
+    else if (rank_view_get(&view, clock_now(), body))
+        monitor_add(table->monitor, number, host, &view);
     else
-        sight_free(&sight);
+        rank_view_free(&view);
 }

@@ -9,7 +9,7 @@
 void agents_look(const struct table *table, int host, uint32_t number, enum stacks stacks);
 double agents_silent(const struct table *table, int host);
 
-/* Handles FRAME_SIGHT and FRAME_LOOKED. */
+/* Handles FRAME_RANK_VIEW and FRAME_LOOKED. */
 void agents_look_receive(const struct remote *remote, enum frame_kind kind, struct wire_reader *body);
 
 #endif

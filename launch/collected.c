@@ -146,17 +146,17 @@ void collected_take(struct collected *collected, const struct table *table,
 
 struct search {
     struct collected *collected;
-    const struct survey *survey;
+    const struct job_view *job_view;
     const struct history_window *window;
     struct page_copies *copies;
-    bool *found; /* by index in the survey */
+    bool *found; /* by index in the view of the job */
 };
 
-/* Returns the index of the rank in the survey, or -1. */
-static int find_rank(const struct survey *survey, const struct page_identity *identity)
+/* Returns the index of the rank in the view of the job, or -1. */
+static int find_rank(const struct job_view *job_view, const struct page_identity *identity)
 {
-    for (int i = 0; i < survey->count; i++) {
-        const struct page_identity *known = &survey->ranks[i].page.identity;
+    for (int i = 0; i < job_view->count; i++) {
+        const struct page_identity *known = &job_view->ranks[i].page.identity;
         if (known->rank == identity->rank && known->epoch == identity->epoch &&
             known->process == identity->process && known->opened == identity->opened &&
             strncmp(known->job, identity->job, sizeof known->job) == 0)
@@ -172,12 +172,12 @@ static void visit(int fd, void *argument)
     hvd_status status; /* what is no page of the job is left out */
     if (page_copy(fd, search->copies, &page, &status))
         return;
-    int at = find_rank(search->survey, &page->head.identity);
+    int at = find_rank(search->job_view, &page->head.identity);
     if (at < 0 || search->found[at])
         return;
     search->found[at] = true;
-    const struct sight *sight = &search->survey->ranks[at];
-    if (add_rank(search->collected, sight->page.identity.rank, survey_host_of(sight)))
+    const struct rank_view *view = &search->job_view->ranks[at];
+    if (add_rank(search->collected, view->page.identity.rank, job_view_host_of(view)))
         history_of_page(page, search->window, clock_now(),
                         &search->collected->histories[search->collected->count - 1], &status);
 }
@@ -187,15 +187,15 @@ static int compare_ranks(const void *one, const void *other)
     return ((const struct traced_rank *)one)->rank - ((const struct traced_rank *)other)->rank;
 }
 
-hvd_code collected_take_here(struct collected *collected, const struct survey *survey,
+hvd_code collected_take_here(struct collected *collected, const struct job_view *job_view,
                              const struct history_window *window, hvd_status *status)
 {
     struct host_pages *pages = host_pages_create();
     struct search search = {.collected = collected,
-                            .survey = survey,
+                            .job_view = job_view,
                             .window = window,
                             .copies = page_copies_create(),
-                            .found = calloc((size_t)survey->count + 1, sizeof(bool))};
+                            .found = calloc((size_t)job_view->count + 1, sizeof(bool))};
     bool possible = pages && search.copies && search.found;
     *collected = (struct collected){0};
     if (possible) {

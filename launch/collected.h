@@ -4,9 +4,9 @@
 #ifndef HVD_LAUNCH_COLLECTED_H
 #define HVD_LAUNCH_COLLECTED_H
 
+#include "job_view.h"
 #include "processes.h"
 #include "rank_trace.h"
-#include "survey.h"
 
 #define COLLECTED_HOST 256
 
@@ -24,8 +24,8 @@ int collected_share(int most, int size);
 void collected_take(struct collected *collected, const struct table *table,
                     const struct history_window *window);
 
-/* Of the ranks of a survey whose pages are on this host. */
-hvd_code collected_take_here(struct collected *collected, const struct survey *survey,
+/* Of the ranks of a view of a job whose pages are on this host. */
+hvd_code collected_take_here(struct collected *collected, const struct job_view *job_view,
                              const struct history_window *window, hvd_status *status);
 
 /* Sends it as FRAME_TRACED, one for each rank, followed by FRAME_RECORDS of that rank. */

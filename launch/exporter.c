@@ -1,8 +1,8 @@
-/* exporter.c - answers scrapes by surveys of the job, and writes the same text into a file. One thread, the
+/* exporter.c - answers scrapes by views of the job, and writes the same text into a file. One thread, the
  * loop's.
  *
- * Scrapes that arrive at the same time have one survey in common, and its text is good for a second: so
- * nobody makes the launcher work more than once a second, however often he asks. */
+ * Scrapes that arrive at the same time have one view of the job in common, and its text is good for a second:
+ * so nobody makes the launcher work more than once a second, however often he asks. */
 #include "exporter.h"
 #include "document.h"
 #include "http.h"
@@ -44,24 +44,25 @@ struct exporter {
     char token[TOKEN_BYTES];
     char cookie[32];
     char discovery[PATH_MAX];                    /* the path of the file; "": there is none */
-    struct http_call *scrapes[HTTP_CONNECTIONS]; /* that wait for a survey */
+    struct http_call *scrapes[HTTP_CONNECTIONS]; /* that wait for a view of a job */
     int scrape_count;
     bool file_waits, asked;
     struct metrics_past past;
-    char *text; /* of the last survey; NULL: there was none */
+    char *text; /* of the last view of the job; NULL: there was none */
     size_t length;
     int64_t taken; /* clock_now's */
 };
 
-/* ---- surveys ------------------------------------------------------------------------------------------- */
+/* ---- views of jobs
+ * ------------------------------------------------------------------------------------------- */
 
-static void render(struct exporter *exporter, const struct survey *survey)
+static void render(struct exporter *exporter, const struct job_view *job_view)
 {
     const struct options *options = exporter->table->options;
     FILE *file = open_memstream(&exporter->text, &exporter->length);
     if (!file)
         return;
-    metrics_write(file, survey, options->metrics_ranks ? (int)options->metrics_ranks : METRICS_RANKS,
+    metrics_write(file, job_view, options->metrics_ranks ? (int)options->metrics_ranks : METRICS_RANKS,
                   &exporter->past);
     if (fclose(file)) {
         free(exporter->text);
@@ -86,16 +87,16 @@ static void reply(const struct exporter *exporter, struct http_call *call)
         http_reply(call, HTTP_UNAVAILABLE, sorry, sizeof sorry - 1);
 }
 
-static void on_surveys(const struct surveys *surveys, void *argument)
+static void on_job_views(const struct job_views *job_views, void *argument)
 {
     struct exporter *exporter = argument;
     hvd_status status;
-    const struct survey *survey = surveys_largest(surveys);
+    const struct job_view *job_view = job_views_largest(job_views);
     exporter->asked = false;
     free(exporter->text);
     exporter->text = NULL;
-    if (survey)
-        render(exporter, survey);
+    if (job_view)
+        render(exporter, job_view);
     for (int i = 0; i < exporter->scrape_count; i++)
         reply(exporter, exporter->scrapes[i]);
     exporter->scrape_count = 0;
@@ -110,7 +111,8 @@ static bool ask(struct exporter *exporter)
 {
     hvd_status status;
     if (!exporter->asked)
-        exporter->asked = !monitor_ask(exporter->table->monitor, STACKS_NONE, on_surveys, exporter, &status);
+        exporter->asked =
+            !monitor_ask(exporter->table->monitor, STACKS_NONE, on_job_views, exporter, &status);
     return exporter->asked;
 }
 
@@ -289,7 +291,7 @@ static hvd_code serve(struct exporter *exporter, hvd_status *status)
         status));
     if (options->metrics_discovery)
         TRY(announce(exporter, options->metrics_discovery, status));
-    live_init(&exporter->live, table->chronicle);
+    live_init(&exporter->live, table->sampler);
     say_where(exporter);
     live_say(&exporter->live, shown_host(exporter, name), http_port(exporter->http),
              http_is_local(exporter->http), exporter->token);

@@ -19,14 +19,14 @@ enum frame_kind {
     FRAME_PREPARE = 1,  /* whether there was a --host-setup (u8); folder; environment; words of the command */
     FRAME_FUNCTION = 2, /* more bytes of what all ranks read on stdin (--task) */
     FRAME_SERVE = 3,    /* secret, address to serve the rendezvous at or "" */
-    FRAME_EPOCH = 18,  /* id of the job, number; slot and rank of each process: assignments to be published */
-    FRAME_JOB = 19,    /* what all processes of the host have in common, and how many it is to start */
-    FRAME_START = 4,   /* slot, epoch, size of the job, place of the rank: one process to be started */
-    FRAME_INPUT = 5,   /* stdin of rank 0; empty: its end */
-    FRAME_CREDIT = 6,  /* slot, stream, bytes that it may print in addition */
-    FRAME_SIGNAL = 7,  /* slot, signal */
-    FRAME_LOOK = 21,   /* number of the look at all ranks of the host, enum stacks */
-    FRAME_RECALL = 31, /* number of the question; window (watch/history.h): which records are wanted */
+    FRAME_EPOCH = 18, /* id of the job, number; slot and rank of each process: assignments to be published */
+    FRAME_JOB = 19,   /* what all processes of the host have in common, and how many it is to start */
+    FRAME_START = 4,  /* slot, epoch, size of the job, place of the rank: one process to be started */
+    FRAME_INPUT = 5,  /* stdin of rank 0; empty: its end */
+    FRAME_CREDIT = 6, /* slot, stream, bytes that it may print in addition */
+    FRAME_SIGNAL = 7, /* slot, signal */
+    FRAME_LOOK = 21,  /* number of the look at all ranks of the host, enum stacks */
+    FRAME_RECORD_QUERY = 31, /* number of the question; window (watch/history.h): which records are wanted */
     /* agent -> launcher */
     FRAME_READY = 8,      /* release; identity of the host; address of ssh's client, of its server */
     FRAME_PREPARED = 9,   /* exit code and text of a fault, or 0 */
@@ -38,23 +38,24 @@ enum frame_kind {
     FRAME_GONE = 14,      /* slot: its whole process group has ended */
     FRAME_TAKEN = 15,     /* bytes of FRAME_INPUT that rank 0 has taken */
     FRAME_SIGNALLED = 16, /* signal that the agent got, and that is to end the job; answered by a heartbeat */
-    FRAME_SIGHT = 22,     /* number of the look; the sight of a rank (sight.h) */
-    FRAME_LOOKED = 23,    /* number of the look: all sights were sent */
+    FRAME_RANK_VIEW = 22, /* number of the look; the view of a rank (rank_view.h) */
+    FRAME_LOOKED = 23,    /* number of the look: all views were sent */
     FRAME_FAULT = 24,     /* a record that a rank of the job has published (base/fault.h) */
     FRAME_STALLED = 29,   /* a rank of the host has reported that some ranks wait for others */
     FRAME_RECORDS = 30,   /* slot, number of the first record; a part of what its rank has recorded
                              (watch/history.h). To --status without the two numbers: of the last FRAME_TRACED */
-    FRAME_RECALLED = 32,  /* number of the question: all records were sent */
+    FRAME_RECORD_QUERYED = 32, /* number of the question: all records were sent */
     /* both ways */
     FRAME_HEARTBEAT = 17, /* when it left the launcher; in the answer also the time of the agent */
     /* --status -> launcher */
     FRAME_ASK = 25, /* release, enum stacks (u8) */
     FRAME_ASK_RECORDS =
         33, /* release; window: answered by HEARD, by TRACED and RECORDS of each rank, and LOOKED */
-    /* launcher -> --status: HEARD at once, then SURVEY and its SIGHTs for each job, and LOOKED at the end */
+    /* launcher -> --status: HEARD at once, then JOB_VIEW and its RANK_VIEWs for each job, and LOOKED at the
+       end */
     FRAME_HEARD = 28,
-    FRAME_SURVEY = 26,  /* id, name, age of the job; hosts: name, whether it answers, seconds of silence */
-    FRAME_REFUSED = 27, /* why there is no answer */
+    FRAME_JOB_VIEW = 26, /* id, name, age of the job; hosts: name, whether it answers, seconds of silence */
+    FRAME_REFUSED = 27,  /* why there is no answer */
     FRAME_TRACED =
         34 /* rank; host, and by how much its clock is ahead; when the process has ended, and how */
 };

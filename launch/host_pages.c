@@ -24,7 +24,7 @@ struct found {
     int64_t glanced; /* clock_now's; 0: it was not */
     bool chosen, asked;
     unsigned question;
-    struct sight sight;
+    struct rank_view view;
 };
 
 struct host_pages {
@@ -49,7 +49,7 @@ struct host_pages *host_pages_create(void)
 void host_pages_free(struct host_pages *pages)
 {
     for (int i = 0; pages && i < pages->count; i++) {
-        sight_free(&pages->list[i].sight);
+        rank_view_free(&pages->list[i].view);
         close(pages->list[i].fd);
     }
     if (pages) {
@@ -159,37 +159,37 @@ static bool runs(int process, uint64_t start, struct platform_process *system)
  * container, among those that have its page open. */
 static void find_process(struct found *found)
 {
-    struct sight *sight = &found->sight;
-    const struct page_summary *page = &sight->page;
+    struct rank_view *view = &found->view;
+    const struct page_summary *page = &view->page;
     bool started = page->state == PAGE_STARTED;
     int id = started ? page->child : page->identity.process;
     uint64_t start = started ? page->child_start : page->identity.process_start;
-    sight->process = runs(id, start, &sight->system) ? id : 0;
-    for (int i = 0; !sight->process && i < found->holder_count; i++) {
-        if (runs(found->holders[i], start, &sight->system) && own_id(found->holders[i]) == id)
-            sight->process = found->holders[i];
+    view->process = runs(id, start, &view->system) ? id : 0;
+    for (int i = 0; !view->process && i < found->holder_count; i++) {
+        if (runs(found->holders[i], start, &view->system) && own_id(found->holders[i]) == id)
+            view->process = found->holders[i];
     }
-    if (!sight->process)
-        sight->system = (struct platform_process){0};
-    sight->memory_bytes = sight->system.page_count * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (!view->process)
+        view->system = (struct platform_process){0};
+    view->memory_bytes = view->system.page_count * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 /* A wait in Horovod is mostly sleep, so it is taken from the time in which the thread neither ran nor waited
  * for a processor. */
-static struct sight_times times_of(const struct sight *sight, int64_t now)
+static struct rank_view_times times_of(const struct rank_view *view, int64_t now)
 {
-    const struct page_summary *page = &sight->page;
+    const struct page_summary *page = &view->page;
     const struct page_identity *identity = &page->identity;
-    struct sight_times times = {0};
-    if (!sight->process || !identity->opened)
+    struct rank_view_times times = {0};
+    if (!view->process || !identity->opened)
         return times;
     int64_t left = now - identity->opened - (int64_t)page->all.wait_ns;
     if (page->thread_count)
         left -= now - page->threads[0].since;
-    if (sight->system.running > identity->running)
-        times.running = sight->system.running - identity->running;
-    if (sight->system.runnable > identity->runnable)
-        times.runnable = sight->system.runnable - identity->runnable;
+    if (view->system.running > identity->running)
+        times.running = view->system.running - identity->running;
+    if (view->system.runnable > identity->runnable)
+        times.runnable = view->system.runnable - identity->runnable;
     left -= (int64_t)(times.running + times.runnable);
     times.blocked = left > 0 ? (uint64_t)left : 0;
     return times;
@@ -203,7 +203,7 @@ bool host_pages_glance(struct host_pages *pages)
         struct page_glance glance;
         if (page_glance(found->fd, &glance, NULL))
             continue;
-        found->sight.ended_before = glance.ended;
+        found->view.ended_before = glance.ended;
         found->glanced = clock_now();
         joined = joined && glance.state >= PAGE_JOINING;
     }
@@ -216,11 +216,11 @@ static void read_sockets(struct host_pages *pages)
     int *processes = pages->count ? calloc((size_t)pages->count, sizeof *processes) : NULL;
     struct sockets *sockets = pages->count ? calloc((size_t)pages->count, sizeof *sockets) : NULL;
     for (int i = 0; processes && i < pages->count; i++)
-        processes[i] = pages->list[i].sight.process;
+        processes[i] = pages->list[i].view.process;
     bool known = processes && sockets && sockets_read(processes, pages->count, sockets, NULL) == HVD_OK;
     for (int i = 0; known && i < pages->count; i++) {
-        sockets_free(&pages->list[i].sight.sockets);
-        pages->list[i].sight.sockets = sockets[i];
+        sockets_free(&pages->list[i].view.sockets);
+        pages->list[i].view.sockets = sockets[i];
     }
     free(processes);
     free(sockets);
@@ -231,20 +231,20 @@ void host_pages_read(struct host_pages *pages)
     struct platform_load load = platform_load();
     for (int i = 0; i < pages->count; i++) {
         struct found *found = &pages->list[i];
-        struct sight *sight = &found->sight;
+        struct rank_view *view = &found->view;
         hvd_status status;
         int64_t now = clock_now();
-        hvd_code code = page_read(found->fd, pages->copies, now, &sight->page, &status);
-        sight->seen = !code;
+        hvd_code code = page_read(found->fd, pages->copies, now, &view->page, &status);
+        view->seen = !code;
         if (code == HVD_UNSUPPORTED)
             status_copy(&pages->other, &status);
         if (code)
             continue;
-        sight->seconds = found->glanced ? (double)(now - found->glanced) / CLOCK_SECOND : 0;
+        view->seconds = found->glanced ? (double)(now - found->glanced) / CLOCK_SECOND : 0;
         find_process(found);
-        sight->times = times_of(sight, now);
-        sight->engine_ns = platform_thread_running(sight->process, sight->page.progress_thread);
-        sight->load = load;
+        view->times = times_of(view, now);
+        view->engine_ns = platform_thread_running(view->process, view->page.progress_thread);
+        view->load = load;
     }
     read_sockets(pages);
 }
@@ -252,9 +252,9 @@ void host_pages_read(struct host_pages *pages)
 /* ---- stacks -------------------------------------------------------------------------------------------- */
 
 /* Since when the rank is in its program, or its first request waits: since its last operation. */
-static int64_t idle_since(const struct sight *sight)
+static int64_t idle_since(const struct rank_view *view)
 {
-    const struct page_summary *page = &sight->page;
+    const struct page_summary *page = &view->page;
     int64_t since = page->progress ? page->progress : page->identity.opened;
     if (page->request_count && page->requests[0].submitted < since)
         since = page->requests[0].submitted;
@@ -262,36 +262,36 @@ static int64_t idle_since(const struct sight *sight)
 }
 
 /* Of ranks that wait, those that do it for the same request are alike. */
-static bool waits_alike(const struct sight *one, const struct sight *other)
+static bool waits_alike(const struct rank_view *one, const struct rank_view *other)
 {
     const struct page_summary *a = &one->page, *b = &other->page;
-    return sight_state(one) == SIGHT_WAITS && sight_state(other) == SIGHT_WAITS && a->request_count &&
-           b->request_count && strcmp(a->requests[0].title, b->requests[0].title) == 0;
+    return rank_view_state(one) == RANK_VIEW_WAITS && rank_view_state(other) == RANK_VIEW_WAITS &&
+           a->request_count && b->request_count && strcmp(a->requests[0].title, b->requests[0].title) == 0;
 }
 
 /* Returns true if the rank may be late, or be the first one that waits in a request. */
 static bool is_wanted(const struct host_pages *pages, const struct found *found, int64_t now)
 {
-    const struct sight *sight = &found->sight;
+    const struct rank_view *view = &found->view;
     int late = 0;
-    if (now - idle_since(sight) < IDLE)
+    if (now - idle_since(view) < IDLE)
         return false;
     for (const struct found *other = pages->list; other < found; other++) {
-        if (!other->chosen || strcmp(other->sight.page.identity.job, sight->page.identity.job) != 0)
+        if (!other->chosen || strcmp(other->view.page.identity.job, view->page.identity.job) != 0)
             continue;
-        if (waits_alike(&other->sight, sight))
+        if (waits_alike(&other->view, view))
             return false;
-        late += sight_state(&other->sight) == SIGHT_PROGRAM;
+        late += rank_view_state(&other->view) == RANK_VIEW_PROGRAM;
     }
-    return sight_state(sight) == SIGHT_WAITS || late < MOST_LATE;
+    return rank_view_state(view) == RANK_VIEW_WAITS || late < MOST_LATE;
 }
 
 void host_pages_forget(struct host_pages *pages, const char *job)
 {
     for (int i = 0; i < pages->count; i++) {
-        struct sight *sight = &pages->list[i].sight;
-        if (strncmp(sight->page.identity.job, job, strlen(job)) == 0)
-            sight_free(sight);
+        struct rank_view *view = &pages->list[i].view;
+        if (strncmp(view->page.identity.job, job, strlen(job)) == 0)
+            rank_view_free(view);
     }
 }
 
@@ -301,9 +301,9 @@ void host_pages_ask(struct host_pages *pages, enum stacks stacks, const char *jo
     hvd_status status;
     for (int i = 0; i < pages->count; i++) {
         struct found *found = &pages->list[i];
-        enum sight_state state = sight_state(&found->sight);
-        bool runs = state == SIGHT_PROGRAM || state == SIGHT_WAITS || state == SIGHT_JOINING;
-        bool named = !job || strncmp(found->sight.page.identity.job, job, strlen(job)) == 0;
+        enum rank_view_state state = rank_view_state(&found->view);
+        bool runs = state == RANK_VIEW_PROGRAM || state == RANK_VIEW_WAITS || state == RANK_VIEW_JOINING;
+        bool named = !job || strncmp(found->view.page.identity.job, job, strlen(job)) == 0;
         found->chosen =
             stacks != STACKS_NONE && runs && named && (stacks == STACKS_ALL || is_wanted(pages, found, now));
         if (found->chosen)
@@ -317,11 +317,11 @@ bool host_pages_answers(struct host_pages *pages, bool last)
     char *text = malloc(PAGE_STACK_TEXT);
     for (int i = 0; text && i < pages->count; i++) {
         struct found *found = &pages->list[i];
-        if (!found->asked || found->sight.stack)
+        if (!found->asked || found->view.stack)
             continue;
         size_t length = page_stack_read(found->fd, found->question, last, text);
-        found->sight.stack = length ? stack_parse(text, length) : NULL;
-        whole = whole && found->sight.stack;
+        found->view.stack = length ? stack_parse(text, length) : NULL;
+        whole = whole && found->view.stack;
     }
     free(text);
     return whole;
@@ -333,16 +333,16 @@ void host_pages_visit(const struct host_pages *pages, void (*visit)(int fd, void
         visit(pages->list[i].fd, argument);
 }
 
-struct sight *host_pages_sights(struct host_pages *pages, int *count)
+struct rank_view *host_pages_views(struct host_pages *pages, int *count)
 {
-    struct sight *sights = pages->count ? calloc((size_t)pages->count, sizeof *sights) : NULL;
+    struct rank_view *views = pages->count ? calloc((size_t)pages->count, sizeof *views) : NULL;
     *count = 0;
-    for (int i = 0; sights && i < pages->count; i++) {
-        struct sight *sight = &pages->list[i].sight;
-        if (!sight->seen)
+    for (int i = 0; views && i < pages->count; i++) {
+        struct rank_view *view = &pages->list[i].view;
+        if (!view->seen)
             continue;
-        sights[(*count)++] = *sight;
-        *sight = (struct sight){0};
+        views[(*count)++] = *view;
+        *view = (struct rank_view){0};
     }
-    return sights;
+    return views;
 }

@@ -6,7 +6,7 @@
 #ifndef HVD_LAUNCH_HOST_PAGES_H
 #define HVD_LAUNCH_HOST_PAGES_H
 
-#include "sight.h"
+#include "rank_view.h"
 
 #define PAGES_PAUSE_MILLISECONDS 100 /* between two looks, from which rates follow */
 
@@ -46,9 +46,9 @@ bool host_pages_answers(struct host_pages *pages, bool last);
 /* Passes a descriptor of each page to `visit`. */
 void host_pages_visit(const struct host_pages *pages, void (*visit)(int fd, void *argument), void *argument);
 
-/* Returns the sights of the pages that could be read, and their number; the caller owns them, and frees the
+/* Returns the views of the pages that could be read, and their number; the caller owns them, and frees the
  * list. NULL: there is none, or memory is out. */
-struct sight *host_pages_sights(struct host_pages *pages, int *count);
+struct rank_view *host_pages_views(struct host_pages *pages, int *count);
 
 /* Returns why a page was not read: it is of another version. NULL: there was none. */
 const char *host_pages_of_others(const struct host_pages *pages);

@@ -6,7 +6,7 @@
 #include "monitor.h"
 #include "policy.h"
 #include "processes.h"
-#include "recall.h"
+#include "record_query.h"
 #include "report.h"
 #include "say.h"
 #include "stalls.h"
@@ -32,9 +32,9 @@
 struct job {
     struct table table; /* the first member: a pointer to one is a pointer to the other */
     struct monitor monitor;
-    struct recall recall;
+    struct record_query record_query;
     struct status_server server;
-    struct chronicle chronicle; /* with --report or a live page */
+    struct sampler sampler; /* with --report or a live page */
     struct stalls stalls;
     struct decision (*policy)(const struct table *table, const struct event *event);
     bool begun;             /* the processes have been started */
@@ -97,19 +97,19 @@ static void on_signalled(struct job *job, const struct event *event)
 }
 
 /* Prints what the job does, for whoever has asked by a signal. */
-static void print_status(const struct surveys *surveys, void *argument)
+static void print_status(const struct job_views *job_views, void *argument)
 {
     struct table *table = argument;
     char *text = NULL;
     size_t length = 0;
     FILE *file = open_memstream(&text, &length);
-    for (int i = 0; file && i < surveys->count; i++) {
+    for (int i = 0; file && i < job_views->count; i++) {
         fputs(i ? "\n" : "", file);
-        status_text_write(&surveys->list[i], file);
+        status_text_write(&job_views->list[i], file);
     }
     if (file)
         fclose(file);
-    if (!surveys->count)
+    if (!job_views->count)
         say(table, "no rank was started yet");
     sink_put(table->err, text, length);
     sink_flush(table->err);
@@ -117,13 +117,13 @@ static void print_status(const struct surveys *surveys, void *argument)
 }
 
 /* Says why ranks wait, after one of them has reported that they do. */
-static void print_verdict(const struct surveys *surveys, void *argument)
+static void print_verdict(const struct job_views *job_views, void *argument)
 {
     struct table *table = argument;
-    for (int i = 0; i < surveys->count && !table->ending; i++) {
-        const struct survey *survey = &surveys->list[i];
-        if (survey->verdict != VERDICT_HEALTHY)
-            say(table, "%s; Ctrl-\\ here, or `horovodrun --status %.8s`, shows all ranks", survey->text,
+    for (int i = 0; i < job_views->count && !table->ending; i++) {
+        const struct job_view *job_view = &job_views->list[i];
+        if (job_view->verdict != VERDICT_HEALTHY)
+            say(table, "%s; Ctrl-\\ here, or `horovodrun --status %.8s`, shows all ranks", job_view->text,
                 table->id);
     }
 }
@@ -362,9 +362,9 @@ static void run_loop(struct job *job)
     if (job->begun && !job->abandoned)
         traces_write(table, job->failed || job->cause);
     if (table->options->report && !job->abandoned)
-        chronicle_finish(&job->chronicle);
+        sampler_finish(&job->sampler);
     if (table->options->report)
-        report_write(&job->chronicle, &outcome);
+        report_write(&job->sampler, &outcome);
     while (!job->abandoned && !(sink_idle(table->out) && sink_idle(table->err)))
         uv_run(&table->loop, UV_RUN_ONCE);
 }
@@ -382,7 +382,7 @@ static hvd_code start(struct job *job, hvd_status *status)
     TRY(crypto_random_hex(table->secret, JOB_SECRET_DIGITS, status));
     TRY(table_open(table, status));
     if (options->report || options->metrics_port || options->metrics_discovery)
-        TRY(chronicle_open(&job->chronicle, table, status));
+        TRY(sampler_open(&job->sampler, table, status));
     TRY(exporter_open(table, status)); /* wrong options are reported before anything starts */
     if (folder) {
         snprintf(path, sizeof path, "%s/function", folder);
@@ -413,7 +413,7 @@ int job_run(const struct options *options, const struct settings *settings, stru
         return 1;
     }
     monitor_init(&job.monitor, &job.table);
-    recall_init(&job.recall, &job.table);
+    record_query_init(&job.record_query, &job.table);
     if (start(&job, &status) == HVD_OK) {
         status_server_open(&job.server, &job.monitor);
         stalls_watch(&job.stalls, &job.table);
@@ -423,11 +423,11 @@ int job_run(const struct options *options, const struct settings *settings, stru
         fprintf(stderr, "horovodrun: %s\n", status.text);
         job.exit_code = 1;
     }
-    chronicle_close(&job.chronicle);
+    sampler_close(&job.sampler);
     exporter_close(&job.table);
     table_close(&job.table);
     monitor_free(&job.monitor);
-    recall_free(&job.recall);
+    record_query_free(&job.record_query);
     status_server_free(&job.server);
     return job.exit_code;
 }

@@ -3,19 +3,19 @@
 
 #include <stdlib.h>
 
-static int compare_rank(const void *rank, const void *sight)
+static int compare_rank(const void *rank, const void *view)
 {
-    return *(const int *)rank - ((const struct sight *)sight)->page.identity.rank;
+    return *(const int *)rank - ((const struct rank_view *)view)->page.identity.rank;
 }
 
-static struct sight *find_rank(struct sight *ranks, int count, int rank)
+static struct rank_view *find_rank(struct rank_view *ranks, int count, int rank)
 {
     return bsearch(&rank, ranks, (size_t)count, sizeof *ranks, compare_rank);
 }
 
 /* The bounds of a node, until it is visited, are what its parent has waited for its subtree. */
-static void visit(struct sight *ranks, int count, struct sight *node, struct sight **queue, int *queued,
-                  bool *seen)
+static void visit(struct rank_view *ranks, int count, struct rank_view *node, struct rank_view **queue,
+                  int *queued, bool *seen)
 {
     int64_t total = node->late_ns;
     double share = node->late_share;
@@ -26,7 +26,7 @@ static void visit(struct sight *ranks, int count, struct sight *node, struct sig
     }
     for (int i = 0; i < page->reporter_count; i++) {
         const struct page_reporter *reporter = &page->reporters[i];
-        struct sight *rank = find_rank(ranks, count, reporter->rank);
+        struct rank_view *rank = find_rank(ranks, count, reporter->rank);
         if (!rank || (rank != node && seen[rank - ranks])) /* a page may say anything */
             continue;
         rank->late_ns = reporter->total < total ? reporter->total : total;
@@ -38,7 +38,7 @@ static void visit(struct sight *ranks, int count, struct sight *node, struct sig
 }
 
 /* Returns for how long the rank was outside of Horovod since init, in ns; 0: it is not known. */
-static int64_t outside(const struct sight *rank, int64_t now)
+static int64_t outside(const struct rank_view *rank, int64_t now)
 {
     const struct page_summary *page = &rank->page;
     int64_t time = page->identity.opened ? now - page->identity.opened - (int64_t)page->all.wait_ns : 0;
@@ -47,7 +47,7 @@ static int64_t outside(const struct sight *rank, int64_t now)
     return time > 0 ? time : 0;
 }
 
-static void bound(struct sight *rank, int64_t most, int64_t now)
+static void bound(struct rank_view *rank, int64_t most, int64_t now)
 {
     int64_t age = now - rank->page.identity.opened;
     if (!rank->page.identity.opened || age <= 0)
@@ -57,9 +57,9 @@ static void bound(struct sight *rank, int64_t most, int64_t now)
     rank->late_share = rank->late_share < share ? rank->late_share : share;
 }
 
-void lateness_find(struct sight *ranks, int count, int64_t now)
+void lateness_find(struct rank_view *ranks, int count, int64_t now)
 {
-    struct sight **queue = count ? calloc((size_t)count, sizeof *queue) : NULL;
+    struct rank_view **queue = count ? calloc((size_t)count, sizeof *queue) : NULL;
     bool *seen = count ? calloc((size_t)count, sizeof *seen) : NULL;
     int queued = 0;
     /* It is the root of the tree; a job of one rank has none. */
@@ -83,7 +83,7 @@ static int compare_times(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
-void lateness_excuse(struct sight *ranks, int count, int64_t now)
+void lateness_excuse(struct rank_view *ranks, int count, int64_t now)
 {
     int64_t *times = count ? calloc((size_t)count, sizeof *times) : NULL;
     for (int i = 0; times && i < count; i++)

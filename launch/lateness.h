@@ -3,15 +3,15 @@
 #ifndef HVD_LAUNCH_LATENESS_H
 #define HVD_LAUNCH_LATENESS_H
 
-#include "sight.h"
+#include "rank_view.h"
 
-/* Sets `late_ns` and `late_share` of the sights, which are in the order of their ranks: what the whole job
+/* Sets `late_ns` and `late_share` of the views, which are in the order of their ranks: what the whole job
  * has waited for each rank alone. A node counts its child's whole subtree, so what is counted above bounds
  * what is counted below; and no rank is late for longer than it was outside of Horovod until `now`. */
-void lateness_find(struct sight *ranks, int count, int64_t now);
+void lateness_find(struct rank_view *ranks, int count, int64_t now);
 
 /* Lowers both to what the program of the rank takes longer than the median: if a network is
  * the limit, the rank whose data arrive last is late without a fault of its own. */
-void lateness_excuse(struct sight *ranks, int count, int64_t now);
+void lateness_excuse(struct rank_view *ranks, int count, int64_t now);
 
 #endif

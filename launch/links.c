@@ -8,7 +8,7 @@
 
 /* A connection at one of its ends. */
 struct half {
-    const struct socket_sight *socket;
+    const struct socket_view *socket;
     int host;
 };
 
@@ -27,21 +27,21 @@ static int compare_halves(const void *one, const void *other)
 
 static int compare_links(const void *one, const void *other)
 {
-    const struct survey_link *a = one, *b = other;
+    const struct job_view_link *a = one, *b = other;
     return a->from != b->from ? a->from - b->from : a->to - b->to;
 }
 
 /* Adds up the connections of each pair of hosts. */
-static void merge(struct survey *survey)
+static void merge(struct job_view *job_view)
 {
     int kept = 0;
-    if (survey->link_count)
-        qsort(survey->links, (size_t)survey->link_count, sizeof *survey->links, compare_links);
-    for (int i = 0; i < survey->link_count; i++) {
-        const struct survey_link *link = &survey->links[i];
-        struct survey_link *sum = kept ? &survey->links[kept - 1] : NULL;
+    if (job_view->link_count)
+        qsort(job_view->links, (size_t)job_view->link_count, sizeof *job_view->links, compare_links);
+    for (int i = 0; i < job_view->link_count; i++) {
+        const struct job_view_link *link = &job_view->links[i];
+        struct job_view_link *sum = kept ? &job_view->links[kept - 1] : NULL;
         if (!sum || compare_links(sum, link) != 0) {
-            survey->links[kept++] = *link;
+            job_view->links[kept++] = *link;
             continue;
         }
         sum->bytes += link->bytes;
@@ -51,24 +51,24 @@ static void merge(struct survey *survey)
             sum->receiver_limited = link->receiver_limited;
         }
     }
-    survey->link_count = kept;
+    job_view->link_count = kept;
 }
 
 /* Returns the index of the rank's host. */
-static int host_index(const struct survey *survey, const struct sight *rank)
+static int host_index(const struct job_view *job_view, const struct rank_view *rank)
 {
     int host = 0;
-    while (strcmp(survey->hosts[host].name, survey_host_of(rank)) != 0)
+    while (strcmp(job_view->hosts[host].name, job_view_host_of(rank)) != 0)
         host++;
     return host;
 }
 
-static size_t list_halves(const struct survey *survey, struct half *halves)
+static size_t list_halves(const struct job_view *job_view, struct half *halves)
 {
     size_t count = 0;
-    for (int i = 0; i < survey->count; i++) {
-        const struct sockets *sockets = &survey->ranks[i].sockets;
-        int host = sockets->count ? host_index(survey, &survey->ranks[i]) : 0;
+    for (int i = 0; i < job_view->count; i++) {
+        const struct sockets *sockets = &job_view->ranks[i].sockets;
+        int host = sockets->count ? host_index(job_view, &job_view->ranks[i]) : 0;
         for (int j = 0; j < sockets->count; j++, count++) {
             if (halves)
                 halves[count] = (struct half){&sockets->list[j], host};
@@ -77,34 +77,34 @@ static size_t list_halves(const struct survey *survey, struct half *halves)
     return count;
 }
 
-hvd_code survey_links_find(struct survey *survey, hvd_status *status)
+hvd_code job_view_links_find(struct job_view *job_view, hvd_status *status)
 {
-    size_t total = list_halves(survey, NULL);
+    size_t total = list_halves(job_view, NULL);
     if (!total)
         return HVD_OK;
     struct half *halves = calloc(total, sizeof *halves);
-    survey->links = calloc(total, sizeof *survey->links);
-    if (!halves || !survey->links) {
+    job_view->links = calloc(total, sizeof *job_view->links);
+    if (!halves || !job_view->links) {
         free(halves);
         return status_no_memory(status);
     }
-    list_halves(survey, halves);
+    list_halves(job_view, halves);
     qsort(halves, total, sizeof *halves, compare_halves);
     for (size_t i = 0; i < total; i++) {
-        const struct socket_sight *socket = halves[i].socket;
-        const struct socket_sight reverse = {.local = socket->remote, .remote = socket->local};
+        const struct socket_view *socket = halves[i].socket;
+        const struct socket_view reverse = {.local = socket->remote, .remote = socket->local};
         const struct half *other =
             bsearch(&(struct half){&reverse, 0}, halves, total, sizeof *halves, compare_halves);
         if (other && other->host != halves[i].host)
-            survey->links[survey->link_count++] =
-                (struct survey_link){.from = halves[i].host,
-                                     .to = other->host,
-                                     .bytes = socket->bytes,
-                                     .retransmitted = socket->retransmitted,
-                                     .busy = socket->busy,
-                                     .receiver_limited = socket->receiver_limited};
+            job_view->links[job_view->link_count++] =
+                (struct job_view_link){.from = halves[i].host,
+                                       .to = other->host,
+                                       .bytes = socket->bytes,
+                                       .retransmitted = socket->retransmitted,
+                                       .busy = socket->busy,
+                                       .receiver_limited = socket->receiver_limited};
     }
     free(halves);
-    merge(survey);
+    merge(job_view);
     return HVD_OK;
 }

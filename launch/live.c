@@ -16,32 +16,32 @@ static void reply_unavailable(struct http_call *call)
     http_reply(call, HTTP_UNAVAILABLE, text, sizeof text - 1);
 }
 
-static void reply_status(const struct chronicle *chronicle, struct http_call *call)
+static void reply_status(const struct sampler *sampler, struct http_call *call)
 {
-    if (chronicle->status)
-        http_reply(call, HTTP_OK, chronicle->status, strlen(chronicle->status));
+    if (sampler->status)
+        http_reply(call, HTTP_OK, sampler->status, strlen(sampler->status));
     else
         reply_unavailable(call);
 }
 
-static void on_looked(struct chronicle *chronicle, void *owner)
+static void on_looked(struct sampler *sampler, void *owner)
 {
     struct live *live = owner;
     for (int i = 0; i < live->count; i++)
-        reply_status(chronicle, live->calls[i]);
+        reply_status(sampler, live->calls[i]);
     live->count = 0;
 }
 
-void live_init(struct live *live, struct chronicle *chronicle)
+void live_init(struct live *live, struct sampler *sampler)
 {
-    live->chronicle = chronicle;
-    chronicle->looked = on_looked;
-    chronicle->owner = live;
+    live->sampler = sampler;
+    sampler->looked = on_looked;
+    sampler->owner = live;
 }
 
 void live_say(struct live *live, const char *host, int port, bool local, const char *token)
 {
-    struct table *table = live->chronicle->table;
+    struct table *table = live->sampler->table;
     const char *user = getenv("USER");
     char name[256] = "";
     const char *file = table->options->metrics_token_file;
@@ -86,14 +86,14 @@ static void write_course(const void *what, FILE *file)
 
 void live_answer_course(const struct live *live, struct http_call *call)
 {
-    reply_text(call, write_course, live->chronicle->course);
+    reply_text(call, write_course, live->sampler->course);
 }
 
 void live_answer_status(struct live *live, struct http_call *call)
 {
-    struct chronicle *chronicle = live->chronicle;
-    if (clock_now() < chronicle->looked_at + CLOCK_SECOND || !chronicle_look(chronicle))
-        reply_status(chronicle, call);
+    struct sampler *sampler = live->sampler;
+    if (clock_now() < sampler->looked_at + CLOCK_SECOND || !sampler_look(sampler))
+        reply_status(sampler, call);
     else
         live->calls[live->count++] = call;
 }

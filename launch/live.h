@@ -3,16 +3,16 @@
 #ifndef HVD_LAUNCH_LIVE_H
 #define HVD_LAUNCH_LIVE_H
 
-#include "chronicle.h"
 #include "http.h"
+#include "sampler.h"
 
 struct live {
-    struct chronicle *chronicle;
+    struct sampler *sampler;
     struct http_call *calls[HTTP_CONNECTIONS]; /* that wait for a look */
     int count;
 };
 
-void live_init(struct live *live, struct chronicle *chronicle);
+void live_init(struct live *live, struct sampler *sampler);
 
 /* Prints the link, and how to reach it from another machine. */
 void live_say(struct live *live, const char *host, int port, bool local, const char *token);

@@ -20,15 +20,15 @@ static bool add_own_pages(struct look *look)
     return all;
 }
 
-/* Drops the sights of other jobs. */
-static int keep_own(const struct table *table, struct sight *sights, int count)
+/* Drops the views of other jobs. */
+static int keep_own(const struct table *table, struct rank_view *views, int count)
 {
     int kept = 0;
     for (int i = 0; i < count; i++) {
-        if (strncmp(sights[i].page.identity.job, table->id, strlen(table->id)) == 0)
-            sights[kept++] = sights[i];
+        if (strncmp(views[i].page.identity.job, table->id, strlen(table->id)) == 0)
+            views[kept++] = views[i];
         else
-            sight_free(&sights[i]);
+            rank_view_free(&views[i]);
     }
     return kept;
 }
@@ -47,14 +47,14 @@ static void on_timer(uv_timer_t *timer)
         uv_timer_start(timer, on_timer, PAGES_TICK_MILLISECONDS, 0);
         return;
     }
-    struct sight *sights = host_pages_sights(look->pages, &count);
+    struct rank_view *views = host_pages_views(look->pages, &count);
     host_pages_free(look->pages);
     look->pages = NULL;
-    look->done(look, sights, keep_own(look->table, sights, count));
+    look->done(look, views, keep_own(look->table, views, count));
 }
 
 void look_init(struct look *look, struct table *table,
-               void (*done)(struct look *look, struct sight *sights, int count))
+               void (*done)(struct look *look, struct rank_view *views, int count))
 {
     *look = (struct look){.table = table, .done = done};
     uv_timer_init(&table->loop, &look->timer);

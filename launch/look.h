@@ -8,8 +8,8 @@
 
 struct look {
     struct table *table;
-    /* Gets the sights, which it owns, and frees their list; called once for each look. */
-    void (*done)(struct look *look, struct sight *sights, int count);
+    /* Gets the views, which it owns, and frees their list; called once for each look. */
+    void (*done)(struct look *look, struct rank_view *views, int count);
     uv_timer_t timer;
     struct host_pages *pages; /* of the look that is under way; NULL: none is */
     enum stacks stacks;       /* of which ranks */
@@ -17,7 +17,7 @@ struct look {
 };
 
 void look_init(struct look *look, struct table *table,
-               void (*done)(struct look *look, struct sight *sights, int count));
+               void (*done)(struct look *look, struct rank_view *views, int count));
 
 /* Starts a look, which takes PAGES_PAUSE_MILLISECONDS, and with stacks PAGES_ANSWER_MILLISECONDS more; if one
  * is under way, it has these stacks as well, unless it is too late for that. */

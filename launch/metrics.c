@@ -18,7 +18,7 @@
 
 struct writer {
     FILE *file;
-    const struct survey *survey;
+    const struct job_view *job_view;
     int *hosts;      /* [count] index of each rank's host; NULL: each rank is a row of its own */
     double *sums;    /* [host_count], or NULL */
     double *numbers; /* [count] of the family that is being written */
@@ -71,26 +71,26 @@ static double keep(double *highest, double value)
 
 /* ---- the job ------------------------------------------------------------------------------------------- */
 
-static bool is_silent(const struct sight *rank)
+static bool is_silent(const struct rank_view *rank)
 {
-    enum sight_state state = sight_state(rank);
-    return state == SIGHT_UNSEEN || state == SIGHT_STOPPED || state == SIGHT_ENDED;
+    enum rank_view_state state = rank_view_state(rank);
+    return state == RANK_VIEW_UNSEEN || state == RANK_VIEW_STOPPED || state == RANK_VIEW_ENDED;
 }
 
 /* Returns the time as seconds since 1970. */
-static double seconds_of(const struct survey *survey, int64_t time)
+static double seconds_of(const struct job_view *job_view, int64_t time)
 {
-    return (double)(survey->taken_at - (survey->taken - time)) / CLOCK_SECOND;
+    return (double)(job_view->taken_at - (job_view->taken - time)) / CLOCK_SECOND;
 }
 
 static void put_job(const struct writer *writer)
 {
-    const struct survey *survey = writer->survey;
+    const struct job_view *job_view = writer->job_view;
     put_family(writer, "job_info", "gauge", "The job; always 1.");
     fputs("horovod_job_info{", writer->file);
-    put_label(writer->file, "job_id", survey->id);
+    put_label(writer->file, "job_id", job_view->id);
     fputc(',', writer->file);
-    put_label(writer->file, "name", survey->name);
+    put_label(writer->file, "name", job_view->name);
     fputc(',', writer->file);
     put_label(writer->file, "version", hvd_version());
     fputs("} 1\n", writer->file);
@@ -98,33 +98,33 @@ static void put_job(const struct writer *writer)
 
 static void put_totals(const struct writer *writer, struct metrics_past *past)
 {
-    const struct survey *survey = writer->survey;
+    const struct job_view *job_view = writer->job_view;
     int silent = 0;
-    for (int i = 0; i < survey->count; i++)
-        silent += is_silent(&survey->ranks[i]);
-    if (survey->started)
+    for (int i = 0; i < job_view->count; i++)
+        silent += is_silent(&job_view->ranks[i]);
+    if (job_view->started)
         put_one(writer, "job_start_time_seconds", "gauge", "When the job was started, in seconds since 1970.",
-                seconds_of(survey, survey->started));
-    put_one(writer, "ranks", "gauge", "Ranks of the job.", survey->size);
+                seconds_of(job_view, job_view->started));
+    put_one(writer, "ranks", "gauge", "Ranks of the job.", job_view->size);
     put_one(writer, "ranks_silent", "gauge",
             "Ranks that are stopped, or have ended without leaving the job, or whose host does not answer.",
             silent);
-    put_one(writer, "epoch", "gauge", "Number of the job's epoch.", survey->epoch);
+    put_one(writer, "epoch", "gauge", "Number of the job's epoch.", job_view->epoch);
     put_one(writer, "steps_total", "counter", "Training steps of the rank that has made most.",
-            keep(&past->steps, (double)survey->steps.count));
+            keep(&past->steps, (double)job_view->steps.count));
     put_one(writer, "samples_total", "counter", "Samples that the programs have reported, of all ranks.",
-            keep(&past->samples, (double)survey->samples));
-    if (survey->progress)
+            keep(&past->samples, (double)job_view->samples));
+    if (job_view->progress)
         put_one(writer, "last_progress_timestamp_seconds", "gauge",
                 "When an operation last ended on any rank, in seconds since 1970.",
-                seconds_of(survey, survey->progress));
+                seconds_of(job_view, job_view->progress));
 }
 
 static void put_stall(const struct writer *writer)
 {
-    const struct survey *survey = writer->survey;
-    const struct page_waiting *late = survey_late(survey);
-    double age = late ? (double)(survey->taken - late->since) / CLOCK_SECOND : 0;
+    const struct job_view *job_view = writer->job_view;
+    const struct page_waiting *late = job_view_late(job_view);
+    double age = late ? (double)(job_view->taken - late->since) / CLOCK_SECOND : 0;
     put_one(writer, "stalled_seconds", "gauge",
             "For how long the oldest tensor has waited that some ranks have submitted and others have not; "
             "0: less than "
@@ -139,19 +139,19 @@ static void put_negotiations(const struct writer *writer, struct metrics_past *p
 {
     static const char *const limits[PAGE_NEGOTIATIONS] = {"0.0001", "0.001", "0.01", "0.1",
                                                           "1",      "10",    "+Inf"};
-    const struct survey *survey = writer->survey;
+    const struct job_view *job_view = writer->job_view;
     double total = 0, count = 0;
     put_family(writer, "negotiation_seconds", "histogram",
                "From the first rank's submission of an operation to the decision to run it.");
     for (int limit = 0; limit < PAGE_NEGOTIATIONS; limit++) {
-        for (int i = 0; i < survey->count; i++)
-            count += (double)survey->ranks[i].page.negotiations[limit];
+        for (int i = 0; i < job_view->count; i++)
+            count += (double)job_view->ranks[i].page.negotiations[limit];
         count = keep(&past->negotiations[limit], count);
         fprintf(writer->file, "horovod_negotiation_seconds_bucket{le=\"%s\"}", limits[limit]);
         put_value(writer->file, count);
     }
-    for (int i = 0; i < survey->count; i++)
-        total += (double)survey->ranks[i].page.negotiation_total / CLOCK_SECOND;
+    for (int i = 0; i < job_view->count; i++)
+        total += (double)job_view->ranks[i].page.negotiation_total / CLOCK_SECOND;
     fputs("horovod_negotiation_seconds_sum", writer->file);
     put_value(writer->file, keep(&past->negotiation_seconds, total));
     fputs("horovod_negotiation_seconds_count", writer->file);
@@ -161,9 +161,9 @@ static void put_negotiations(const struct writer *writer, struct metrics_past *p
 /* All ranks count the same checks. */
 static void put_checks(const struct writer *writer, struct metrics_past *past)
 {
-    const struct survey *survey = writer->survey;
-    for (int i = 0; i < survey->count; i++) {
-        const struct page_summary *page = &survey->ranks[i].page;
+    const struct job_view *job_view = writer->job_view;
+    for (int i = 0; i < job_view->count; i++) {
+        const struct page_summary *page = &job_view->ranks[i].page;
         keep(&past->checks, (double)page->parameter_checks);
         keep(&past->divergences, (double)page->divergences);
     }
@@ -177,41 +177,41 @@ static void put_checks(const struct writer *writer, struct metrics_past *past)
 
 static void put_ranks(const struct writer *writer)
 {
-    const struct survey *survey = writer->survey;
+    const struct job_view *job_view = writer->job_view;
     put_family(writer, "rank_info", "gauge", "Where a rank runs; always 1.");
-    for (int i = 0; i < survey->count; i++) {
-        const struct page_identity *rank = &survey->ranks[i].page.identity;
+    for (int i = 0; i < job_view->count; i++) {
+        const struct page_identity *rank = &job_view->ranks[i].page.identity;
         fprintf(writer->file, "horovod_rank_info{rank=\"%d\",", rank->rank);
         put_label(writer->file, "host", rank->host);
         fprintf(writer->file, ",local_rank=\"%d\",pid=\"%d\"} 1\n", rank->local_rank,
-                survey->ranks[i].process);
+                job_view->ranks[i].process);
     }
 }
 
-typedef double value_fn(const struct sight *rank, int which);
+typedef double value_fn(const struct rank_view *rank, int which);
 
 /* Sets the number of each rank; NAN: it is not known. */
 static void find_numbers(const struct writer *writer, value_fn *value, int which)
 {
-    for (int i = 0; i < writer->survey->count; i++)
-        writer->numbers[i] = value(&writer->survey->ranks[i], which);
+    for (int i = 0; i < writer->job_view->count; i++)
+        writer->numbers[i] = value(&writer->job_view->ranks[i], which);
 }
 
 static void put_hosts(const struct writer *writer, const char *name, const char *more)
 {
-    const struct survey *survey = writer->survey;
-    for (int i = 0; i < survey->host_count; i++)
+    const struct job_view *job_view = writer->job_view;
+    for (int i = 0; i < job_view->host_count; i++)
         writer->sums[i] = NAN;
-    for (int i = 0; i < survey->count; i++) {
+    for (int i = 0; i < job_view->count; i++) {
         double *sum = &writer->sums[writer->hosts[i]], number = writer->numbers[i];
         if (!isnan(number))
             *sum = isnan(*sum) ? number : *sum + number;
     }
-    for (int i = 0; i < survey->host_count; i++) {
+    for (int i = 0; i < job_view->host_count; i++) {
         if (isnan(writer->sums[i]))
             continue;
         fprintf(writer->file, "horovod_%s{", name);
-        put_label(writer->file, "host", survey->hosts[i].name);
+        put_label(writer->file, "host", job_view->hosts[i].name);
         fprintf(writer->file, "%s}", more);
         put_value(writer->file, writer->sums[i]);
     }
@@ -220,15 +220,15 @@ static void put_hosts(const struct writer *writer, const char *name, const char 
 /* Writes the number of each rank or host. `more` are further labels, ",state=\"running\"", or "". */
 static void put_numbers(const struct writer *writer, const char *name, const char *more)
 {
-    const struct survey *survey = writer->survey;
+    const struct job_view *job_view = writer->job_view;
     if (writer->hosts) {
         put_hosts(writer, name, more);
         return;
     }
-    for (int i = 0; i < survey->count; i++) {
+    for (int i = 0; i < job_view->count; i++) {
         if (isnan(writer->numbers[i]))
             continue;
-        fprintf(writer->file, "horovod_%s{rank=\"%d\"%s}", name, survey->ranks[i].page.identity.rank, more);
+        fprintf(writer->file, "horovod_%s{rank=\"%d\"%s}", name, job_view->ranks[i].page.identity.rank, more);
         put_value(writer->file, writer->numbers[i]);
     }
 }
@@ -242,68 +242,68 @@ static void keep_highest(const struct writer *writer, struct metrics_past *past,
     }
 }
 
-static double up_of(const struct sight *rank, int which)
+static double up_of(const struct rank_view *rank, int which)
 {
-    enum sight_state state = sight_state(rank);
+    enum rank_view_state state = rank_view_state(rank);
     (void)which;
-    return state == SIGHT_WAITS || state == SIGHT_PROGRAM;
+    return state == RANK_VIEW_WAITS || state == RANK_VIEW_PROGRAM;
 }
 
-static double waited_of(const struct sight *rank, int which)
+static double waited_of(const struct rank_view *rank, int which)
 {
     (void)which;
     return rank->seen ? (double)rank->page.all.wait_ns / CLOCK_SECOND : NAN;
 }
 
-static double late_of(const struct sight *rank, int which)
+static double late_of(const struct rank_view *rank, int which)
 {
     (void)which;
     return rank->seen ? (double)rank->late_ns / CLOCK_SECOND : NAN;
 }
 
-static double engine_of(const struct sight *rank, int which)
+static double engine_of(const struct rank_view *rank, int which)
 {
     (void)which;
     return rank->seen && rank->engine_ns ? (double)rank->engine_ns / CLOCK_SECOND : NAN;
 }
 
-static double nonfinite_of(const struct sight *rank, int which)
+static double nonfinite_of(const struct rank_view *rank, int which)
 {
     (void)which;
     return rank->seen ? (double)rank->page.all.nonfinite : NAN;
 }
 
-static double memory_of(const struct sight *rank, int which)
+static double memory_of(const struct rank_view *rank, int which)
 {
     (void)which;
     return rank->process ? (double)rank->memory_bytes : NAN;
 }
 
-static const struct page_counts *counts_of(const struct sight *rank, int operation)
+static const struct page_counts *counts_of(const struct rank_view *rank, int operation)
 {
     const struct page_counts *counts = &rank->page.operations[operation];
     return rank->seen && counts->submitted ? counts : NULL;
 }
 
-static double requests_of(const struct sight *rank, int operation)
+static double requests_of(const struct rank_view *rank, int operation)
 {
     const struct page_counts *counts = counts_of(rank, operation);
     return counts ? (double)counts->submitted : NAN;
 }
 
-static double failed_of(const struct sight *rank, int operation)
+static double failed_of(const struct rank_view *rank, int operation)
 {
     const struct page_counts *counts = counts_of(rank, operation);
     return counts ? (double)counts->failed : NAN;
 }
 
-static double batches_of(const struct sight *rank, int operation)
+static double batches_of(const struct rank_view *rank, int operation)
 {
     const struct page_counts *counts = counts_of(rank, operation);
     return counts ? (double)counts->batches : NAN;
 }
 
-static double bytes_of(const struct sight *rank, int operation)
+static double bytes_of(const struct rank_view *rank, int operation)
 {
     const struct page_counts *counts = counts_of(rank, operation);
     return counts ? (double)counts->bytes : NAN;
@@ -355,7 +355,7 @@ static void put_rows(const struct writer *writer)
 
 enum program { PROGRAM_RUNNING, PROGRAM_RUNNABLE, PROGRAM_BLOCKED, PROGRAM_STATES };
 
-static double program_of(const struct sight *rank, int state)
+static double program_of(const struct rank_view *rank, int state)
 {
     const uint64_t times[PROGRAM_STATES] = {rank->times.running, rank->times.runnable, rank->times.blocked};
     return rank->seen && rank->process ? (double)times[state] / CLOCK_SECOND : NAN;
@@ -403,21 +403,21 @@ void metrics_past_free(struct metrics_past *past)
 }
 
 /* Makes the past one of these ranks; what belongs to other processes is forgotten. */
-static bool adopt(struct metrics_past *past, const struct survey *survey)
+static bool adopt(struct metrics_past *past, const struct job_view *job_view)
 {
-    size_t count = (size_t)survey->count;
-    if (past->count != survey->count) {
+    size_t count = (size_t)job_view->count;
+    if (past->count != job_view->count) {
         free_ranks(past);
         past->processes = calloc(count, sizeof *past->processes);
         past->late = calloc(count, sizeof *past->late);
         past->blocked = calloc(count, sizeof *past->blocked);
         if (!past->processes || !past->late || !past->blocked)
             return false;
-        past->count = survey->count;
+        past->count = job_view->count;
     }
-    for (int i = 0; i < survey->count; i++) {
-        int process = survey->ranks[i].page.identity.process;
-        if (past->processes[i] != process && survey->ranks[i].seen) {
+    for (int i = 0; i < job_view->count; i++) {
+        int process = job_view->ranks[i].page.identity.process;
+        if (past->processes[i] != process && job_view->ranks[i].seen) {
             past->processes[i] = process;
             past->late[i] = past->blocked[i] = 0;
         }
@@ -444,13 +444,13 @@ static struct metrics_link *find_link(struct metrics_past *past, int from, int t
 
 /* Takes over what is seen now. If there are more than `limit` links, those out of a host are one. Returns
  * their number. */
-static int find_links(const struct survey *survey, struct metrics_past *past, int limit,
+static int find_links(const struct job_view *job_view, struct metrics_past *past, int limit,
                       struct metrics_link *links)
 {
     int count = 0;
-    for (int i = 0; i < survey->link_count; i++) {
-        const struct survey_link *link = &survey->links[i];
-        int to = survey->link_count > limit ? -1 : link->to;
+    for (int i = 0; i < job_view->link_count; i++) {
+        const struct job_view_link *link = &job_view->links[i];
+        int to = job_view->link_count > limit ? -1 : link->to;
         struct metrics_link *last = count ? &links[count - 1] : NULL;
         if (!last || last->from != link->from || last->to != to) {
             last = &links[count++];
@@ -491,17 +491,17 @@ static void put_links(const struct writer *writer, struct metrics_past *past, in
         {"link_retransmitted_segments_total", "Segments that were sent again.",
          offsetof(struct metrics_link, retransmitted)},
     };
-    const struct survey *survey = writer->survey;
-    struct metrics_link *links = calloc((size_t)survey->link_count + 1, sizeof *links);
-    int count = links ? find_links(survey, past, limit, links) : 0;
+    const struct job_view *job_view = writer->job_view;
+    struct metrics_link *links = calloc((size_t)job_view->link_count + 1, sizeof *links);
+    int count = links ? find_links(job_view, past, limit, links) : 0;
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
         put_family(writer, families[i].name, "counter", families[i].help);
         for (int link = 0; link < count; link++) {
             fprintf(writer->file, "horovod_%s{", families[i].name);
-            put_label(writer->file, "host", survey->hosts[links[link].from].name);
+            put_label(writer->file, "host", job_view->hosts[links[link].from].name);
             if (links[link].to >= 0) {
                 fputc(',', writer->file);
-                put_label(writer->file, "peer", survey->hosts[links[link].to].name);
+                put_label(writer->file, "peer", job_view->hosts[links[link].to].name);
             }
             fputc('}', writer->file);
             put_value(writer->file, *(const double *)((const char *)&links[link] + families[i].offset));
@@ -515,25 +515,25 @@ static void put_links(const struct writer *writer, struct metrics_past *past, in
 /* Makes rows of hosts. Without memory they stay rows of ranks. */
 static void join_hosts(struct writer *writer)
 {
-    const struct survey *survey = writer->survey;
+    const struct job_view *job_view = writer->job_view;
     int host = 0;
-    writer->sums = calloc((size_t)survey->host_count, sizeof *writer->sums);
-    writer->hosts = writer->sums ? calloc((size_t)survey->count, sizeof *writer->hosts) : NULL;
-    for (int i = 0; writer->hosts && i < survey->count; i++) {
-        const char *name = survey_host_of(&survey->ranks[i]);
+    writer->sums = calloc((size_t)job_view->host_count, sizeof *writer->sums);
+    writer->hosts = writer->sums ? calloc((size_t)job_view->count, sizeof *writer->hosts) : NULL;
+    for (int i = 0; writer->hosts && i < job_view->count; i++) {
+        const char *name = job_view_host_of(&job_view->ranks[i]);
         /* Ranks of a host are next to each other. */
-        for (int left = survey->host_count; left && strcmp(survey->hosts[host].name, name) != 0; left--)
-            host = (host + 1) % survey->host_count;
+        for (int left = job_view->host_count; left && strcmp(job_view->hosts[host].name, name) != 0; left--)
+            host = (host + 1) % job_view->host_count;
         writer->hosts[i] = host;
     }
 }
 
-void metrics_write(FILE *file, const struct survey *survey, int limit, struct metrics_past *past)
+void metrics_write(FILE *file, const struct job_view *job_view, int limit, struct metrics_past *past)
 {
-    struct writer writer = {.file = file, .survey = survey};
-    if (past->epoch != survey->epoch) {
+    struct writer writer = {.file = file, .job_view = job_view};
+    if (past->epoch != job_view->epoch) {
         metrics_past_free(past);
-        past->epoch = survey->epoch;
+        past->epoch = job_view->epoch;
     }
     put_job(&writer);
     put_totals(&writer, past);
@@ -541,12 +541,12 @@ void metrics_write(FILE *file, const struct survey *survey, int limit, struct me
     put_negotiations(&writer, past);
     put_checks(&writer, past);
     put_links(&writer, past, limit);
-    writer.numbers = calloc((size_t)survey->count, sizeof *writer.numbers);
-    if (!writer.numbers || !adopt(past, survey)) {
+    writer.numbers = calloc((size_t)job_view->count, sizeof *writer.numbers);
+    if (!writer.numbers || !adopt(past, job_view)) {
         free(writer.numbers);
         return;
     }
-    if (survey->count > limit)
+    if (job_view->count > limit)
         join_hosts(&writer);
     else
         put_ranks(&writer);

@@ -1,8 +1,9 @@
-/* metrics.h - writes a survey in the text format 0.0.4 of Prometheus, which every scraper reads. Pure. */
+/* metrics.h - writes a view of a job in the text format 0.0.4 of Prometheus, which every scraper reads. Pure.
+ */
 #ifndef HVD_LAUNCH_METRICS_H
 #define HVD_LAUNCH_METRICS_H
 
-#include "survey.h"
+#include "job_view.h"
 
 #include <stdio.h>
 
@@ -31,6 +32,6 @@ void metrics_past_free(struct metrics_past *past);
 
 /* If the job has more ranks than `limit`, the numbers of the ranks of
  * a host are added up, so that a large job does not make more time series than a database wants. */
-void metrics_write(FILE *file, const struct survey *survey, int limit, struct metrics_past *past);
+void metrics_write(FILE *file, const struct job_view *job_view, int limit, struct metrics_past *past);
 
 #endif

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#define SIGHTS_OF_RANK 4 /* at most, of a host: a process may have had several pages */
+#define VIEWS_OF_RANK 4 /* at most, of a host: a process may have had several pages */
 
 /* ---- what a look has found ----------------------------------------------------------------------------- */
 
@@ -19,47 +19,47 @@ static bool is_current(const struct monitor *monitor, uint32_t number)
     return monitor->under_way && number == monitor->number;
 }
 
-static void keep(struct monitor *monitor, struct sight *sight)
+static void keep(struct monitor *monitor, struct rank_view *view)
 {
     if (monitor->count == monitor->capacity) {
         int capacity = monitor->capacity ? 2 * monitor->capacity : 64;
-        struct sight *list = reallocarray(monitor->sights, (size_t)capacity, sizeof *list);
+        struct rank_view *list = reallocarray(monitor->views, (size_t)capacity, sizeof *list);
         if (!list) {
-            sight_free(sight);
+            rank_view_free(view);
             return;
         }
-        monitor->sights = list;
+        monitor->views = list;
         monitor->capacity = capacity;
     }
-    monitor->sights[monitor->count++] = *sight;
+    monitor->views[monitor->count++] = *view;
 }
 
-void monitor_add(struct monitor *monitor, uint32_t number, int host, struct sight *sight)
+void monitor_add(struct monitor *monitor, uint32_t number, int host, struct rank_view *view)
 {
     const struct table *table = monitor->table;
-    struct page_identity *identity = &sight->page.identity;
+    struct page_identity *identity = &view->page.identity;
     bool own = strncmp(identity->job, table->id, strlen(table->id)) == 0;
     if (!is_current(monitor, number) || monitor->hosts[host] != MONITOR_ASKED || !own ||
-        monitor->count >= SIGHTS_OF_RANK * table->count) {
-        sight_free(sight);
+        monitor->count >= VIEWS_OF_RANK * table->count) {
+        rank_view_free(view);
         return;
     }
     host_title(&table->hosts->list[host], identity->host, sizeof identity->host);
     for (int i = 0; i < monitor->seen_count; i++) {
         const struct process *process = table->list[i];
-        if (process->place.host == host && process->pid && process->pid == sight->page.child)
+        if (process->place.host == host && process->pid && process->pid == view->page.child)
             monitor->seen[i] = true;
     }
-    keep(monitor, sight);
+    keep(monitor, view);
 }
 
-/* Adds a sight of a process of which there is none. */
+/* Adds a view of a process of which there is none. */
 static void stand_in(struct monitor *monitor, const struct process *process, bool host_answers)
 {
     const struct table *table = monitor->table;
     const struct place *place = &process->place;
-    struct sight sight = {.seen = host_answers || process->gone};
-    struct page_identity *identity = &sight.page.identity;
+    struct rank_view view = {.seen = host_answers || process->gone};
+    struct page_identity *identity = &view.page.identity;
     char outcome[64];
     *identity = (struct page_identity){.rank = place->rank,
                                        .size = table->size,
@@ -69,15 +69,15 @@ static void stand_in(struct monitor *monitor, const struct process *process, boo
     append_text(identity->job, sizeof identity->job, "%s", table->id);
     host_title(process_host(process), identity->host, sizeof identity->host);
     if (process->running) {
-        sight.process = process->pid;
+        view.process = process->pid;
     } else if (process->exit_code) {
-        sight.page.state = PAGE_FAILED;
-        append_text(sight.page.cause, sizeof sight.page.cause, "it %s",
+        view.page.state = PAGE_FAILED;
+        append_text(view.page.cause, sizeof view.page.cause, "it %s",
                     say_outcome(process->exit_code, process->signal, outcome, sizeof outcome));
     } else if (process->started) {
-        sight.page.state = PAGE_LEFT;
+        view.page.state = PAGE_LEFT;
     }
-    keep(monitor, &sight);
+    keep(monitor, &view);
 }
 
 const char *monitor_program(char *const *words, char *name, size_t capacity)
@@ -101,7 +101,8 @@ const char *monitor_program(char *const *words, char *name, size_t capacity)
 }
 
 /* Fills in what the launcher knows. */
-static void describe(const struct monitor *monitor, struct survey_origin *origin, struct survey_host *hosts)
+static void describe(const struct monitor *monitor, struct job_view_origin *origin,
+                     struct job_view_host *hosts)
 {
     const struct table *table = monitor->table;
     struct timespec at;
@@ -110,8 +111,8 @@ static void describe(const struct monitor *monitor, struct survey_origin *origin
     origin->taken_at = at.tv_sec * CLOCK_SECOND + at.tv_nsec;
     origin->hosts = hosts;
     for (int i = 0; i < table->hosts->count; i++) {
-        struct survey_host *host = &hosts[origin->host_count++];
-        *host = (struct survey_host){.answers = monitor->hosts[i] != MONITOR_ASKED};
+        struct job_view_host *host = &hosts[origin->host_count++];
+        *host = (struct job_view_host){.answers = monitor->hosts[i] != MONITOR_ASKED};
         host_title(&table->hosts->list[i], host->name, sizeof host->name);
         if (host->answers || !table->starter->silent)
             continue;
@@ -126,13 +127,13 @@ static void describe(const struct monitor *monitor, struct survey_origin *origin
     }
 }
 
-static void make_surveys(struct monitor *monitor, struct surveys *surveys)
+static void make_job_views(struct monitor *monitor, struct job_views *job_views)
 {
     struct table *table = monitor->table;
     char name[64];
-    struct survey_origin origin = {.id = table->id,
-                                   .name = monitor_program(table->options->command, name, sizeof name)};
-    struct survey_host *hosts = calloc((size_t)table->hosts->count, sizeof *hosts);
+    struct job_view_origin origin = {.id = table->id,
+                                     .name = monitor_program(table->options->command, name, sizeof name)};
+    struct job_view_host *hosts = calloc((size_t)table->hosts->count, sizeof *hosts);
     hvd_status status;
     hvd_code code = hosts ? HVD_OK : status_no_memory(&status);
     if (!code) {
@@ -142,8 +143,8 @@ static void make_surveys(struct monitor *monitor, struct surveys *surveys)
             if (!monitor->seen[i])
                 stand_in(monitor, process, hosts[process->place.host].answers);
         }
-        code = surveys_make(monitor->sights, monitor->count, &origin, surveys, &status);
-        monitor->sights = NULL;
+        code = job_views_make(monitor->views, monitor->count, &origin, job_views, &status);
+        monitor->views = NULL;
         monitor->count = monitor->capacity = 0;
     }
     if (code)
@@ -156,11 +157,11 @@ static void make_surveys(struct monitor *monitor, struct surveys *surveys)
 static void drop(struct monitor *monitor)
 {
     for (int i = 0; i < monitor->count; i++)
-        sight_free(&monitor->sights[i]);
-    free(monitor->sights);
+        rank_view_free(&monitor->views[i]);
+    free(monitor->views);
     free(monitor->hosts);
     free(monitor->seen);
-    monitor->sights = NULL;
+    monitor->views = NULL;
     monitor->hosts = NULL;
     monitor->seen = NULL;
     monitor->count = monitor->capacity = 0;
@@ -185,19 +186,19 @@ static int take_served(struct monitor *monitor, struct monitor_asker served[MONI
 /* The askers of this look may ask for the next one. */
 static void finish(struct monitor *monitor)
 {
-    struct surveys surveys = {0};
+    struct job_views job_views = {0};
     struct monitor_asker served[MONITOR_ASKERS];
     int count = take_served(monitor, served);
     uv_timer_stop(&monitor->deadline);
     if (monitor->hosts && monitor->seen)
-        make_surveys(monitor, &surveys);
+        make_job_views(monitor, &job_views);
     monitor->under_way = false;
     drop(monitor);
     if (monitor->asker_count)
         start(monitor);
     for (int i = 0; i < count; i++)
-        served[i].done(&surveys, served[i].argument);
-    surveys_free(&surveys);
+        served[i].done(&job_views, served[i].argument);
+    job_views_free(&job_views);
 }
 
 static void on_deadline(uv_timer_t *timer)
@@ -224,12 +225,12 @@ void monitor_host_done(struct monitor *monitor, uint32_t number, int host)
         finish(monitor);
 }
 
-static void on_look(struct look *look, struct sight *sights, int count)
+static void on_look(struct look *look, struct rank_view *views, int count)
 {
     struct monitor *monitor = look->table->monitor;
     for (int i = 0; i < count; i++)
-        monitor_add(monitor, monitor->number, 0, &sights[i]);
-    free(sights);
+        monitor_add(monitor, monitor->number, 0, &views[i]);
+    free(views);
     monitor_host_done(monitor, monitor->number, 0);
 }
 

@@ -7,16 +7,16 @@
 #ifndef HVD_LAUNCH_MONITOR_H
 #define HVD_LAUNCH_MONITOR_H
 
+#include "job_views.h"
 #include "look.h"
-#include "surveys.h"
 
 #define MONITOR_SECONDS       1.5
 #define MONITOR_STACK_SECONDS 3.0 /* ranks take up to PAGES_ANSWER_MILLISECONDS of it */
 #define MONITOR_ASKERS        8
 
-/* Gets the survey of the job, and those of jobs that some of its ranks have formed. They are valid during the
+/* Gets the view of the job, and those of jobs that some of its ranks have formed. They are valid during the
  * call; there is none if memory is out, or before the job has processes. */
-typedef void monitor_done_fn(const struct surveys *surveys, void *argument);
+typedef void monitor_done_fn(const struct job_views *job_views, void *argument);
 
 struct monitor_asker {
     enum stacks stacks;
@@ -34,12 +34,12 @@ struct monitor {
     int asker_count;
     uint32_t number; /* of the last look */
     bool under_way;
-    int64_t asked;        /* when the look under way began */
-    enum stacks stacks;   /* that the look under way has */
-    struct sight *sights; /* so far */
+    int64_t asked;           /* when the look under way began */
+    enum stacks stacks;      /* that the look under way has */
+    struct rank_view *views; /* so far */
     int count, capacity;
     enum monitor_host *hosts; /* by their index in the table */
-    bool *seen;               /* processes of the table with a sight, by their index there */
+    bool *seen;               /* processes of the table with a view, by their index there */
     int seen_count;           /* processes that the table had when the look began */
 };
 
@@ -60,8 +60,8 @@ const char *monitor_program(char *const *words, char *name, size_t capacity);
 
 /* ---- answers of hosts, for a starter ------------------------------------------------------------------- */
 
-/* A host has sent the sight of a rank; takes ownership of it. */
-void monitor_add(struct monitor *monitor, uint32_t number, int host, struct sight *sight);
+/* A host has sent the view of a rank; takes ownership of it. */
+void monitor_add(struct monitor *monitor, uint32_t number, int host, struct rank_view *view);
 /* The host has sent all. */
 void monitor_host_done(struct monitor *monitor, uint32_t number, int host);
 

@@ -18,10 +18,10 @@
 #define TABLE_SIGNALS 6
 
 struct agents;
-struct chronicle;
+struct sampler;
 struct exporter;
 struct monitor;
-struct recall;
+struct record_query;
 struct starter_ops;
 struct table;
 
@@ -92,13 +92,13 @@ struct table {
     uv_poll_t *published;                       /* the watch has news */
     char rendezvous_address[JOB_ADDRESS_LIMIT]; /* host:port, or several */
     int input;                                  /* stdin of rank 0 */
-    int function;              /* --task: the file that all ranks have as stdin, and read by offset; or -1 */
-    uint64_t file_limit;       /* of ranks (ulimit -n); this process has raised its own. 0: it has not */
-    struct agents *agents;     /* of the starter `agents` */
-    struct monitor *monitor;   /* of the launcher; an agent has none */
-    struct recall *recall;     /* of the launcher as well */
-    struct exporter *exporter; /* of the launcher, if an option asks for metrics; or NULL */
-    struct chronicle *chronicle; /* of the launcher, if an option asks for a report or a live page; or NULL */
+    int function;            /* --task: the file that all ranks have as stdin, and read by offset; or -1 */
+    uint64_t file_limit;     /* of ranks (ulimit -n); this process has raised its own. 0: it has not */
+    struct agents *agents;   /* of the starter `agents` */
+    struct monitor *monitor; /* of the launcher; an agent has none */
+    struct record_query *record_query; /* of the launcher as well */
+    struct exporter *exporter;         /* of the launcher, if an option asks for metrics; or NULL */
+    struct sampler *sampler; /* of the launcher, if an option asks for a report or a live page; or NULL */
     struct guard *guard;
     uv_loop_t loop;
     uv_timer_t clock; /* ticks only while a process has a deadline */

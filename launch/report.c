@@ -86,10 +86,10 @@ static void put_time(FILE *file)
     fputs(", ", file);
 }
 
-static void write_outcome(const struct chronicle *chronicle, const struct outcome *outcome, FILE *file)
+static void write_outcome(const struct sampler *sampler, const struct outcome *outcome, FILE *file)
 {
     char text[160];
-    double seconds = (double)(clock_now() - chronicle->started) / CLOCK_SECOND;
+    double seconds = (double)(clock_now() - sampler->started) / CLOCK_SECOND;
     if (outcome->exit_code == 0)
         snprintf(text, sizeof text, "the job ended well after %.0f s", seconds);
     else if (outcome->exit_code > 128)
@@ -102,24 +102,24 @@ static void write_outcome(const struct chronicle *chronicle, const struct outcom
     put_time(file);
     json_put_text(file, "text", *outcome->verdict ? outcome->verdict : text);
     fputs(", ", file);
-    write_failures(chronicle->table, outcome->first, file);
+    write_failures(sampler->table, outcome->first, file);
     fputs("}", file);
 }
 
 /* ---- the file ------------------------------------------------------------------------------------------ */
 
-static char *make_data(const struct chronicle *chronicle, const struct outcome *outcome)
+static char *make_data(const struct sampler *sampler, const struct outcome *outcome)
 {
     char *data = NULL;
     size_t length;
     FILE *file = open_memstream(&data, &length);
     if (!file)
         return NULL;
-    const char *status = chronicle->before_end ? chronicle->before_end : chronicle->status;
+    const char *status = sampler->before_end ? sampler->before_end : sampler->status;
     fprintf(file, "{\"status\": %s, \"course\": ", status ? status : "null");
-    course_write(chronicle->course, file);
+    course_write(sampler->course, file);
     fputs(", \"outcome\": ", file);
-    write_outcome(chronicle, outcome, file);
+    write_outcome(sampler, outcome, file);
     fputs("}", file);
     if (!fclose(file))
         return data;
@@ -127,10 +127,10 @@ static char *make_data(const struct chronicle *chronicle, const struct outcome *
     return NULL;
 }
 
-void report_write(struct chronicle *chronicle, const struct outcome *outcome)
+void report_write(struct sampler *sampler, const struct outcome *outcome)
 {
-    const char *path = chronicle->table->options->report;
-    char *data = make_data(chronicle, outcome), *text = NULL, cost[256];
+    const char *path = sampler->table->options->report;
+    char *data = make_data(sampler, outcome), *text = NULL, cost[256];
     size_t length = 0;
     hvd_status status;
     FILE *file = data ? open_memstream(&text, &length) : NULL;
@@ -138,11 +138,11 @@ void report_write(struct chronicle *chronicle, const struct outcome *outcome)
         document_write(file, data);
     hvd_code code = file && !fclose(file) ? replace_file("--report", path, text, length, &status)
                                           : status_no_memory(&status);
-    course_cost(chronicle->course, cost, sizeof cost);
+    course_cost(sampler->course, cost, sizeof cost);
     if (code)
-        say(chronicle->table, "%s; there is no report", status.text);
+        say(sampler->table, "%s; there is no report", status.text);
     else
-        say(chronicle->table, "report: %s (%s)", path, cost);
+        say(sampler->table, "report: %s (%s)", path, cost);
     free(data);
     free(text);
 }

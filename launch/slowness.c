@@ -15,52 +15,52 @@
 #define LINK_SOONEST    2   /* seconds */
 #define OTHERS_SHARE    0.7 /* of its time: links whose acknowledgements pass it are busy for longer as well */
 
-enum { STATES = sizeof(struct sight_times) / sizeof(uint64_t) };
+enum { STATES = sizeof(struct rank_view_times) / sizeof(uint64_t) };
 
-bool slowness_is_late(const struct sight *rank)
+bool slowness_is_late(const struct rank_view *rank)
 {
     return rank->late_share >= LATE_SHARE;
 }
 
 /* Returns 0 if the job has made no two steps. */
-static double step_seconds(const struct survey *survey)
+static double step_seconds(const struct job_view *job_view)
 {
-    return (double)survey->steps.median / CLOCK_SECOND;
+    return (double)job_view->steps.median / CLOCK_SECOND;
 }
 
-double slowness_per_step(const struct survey *survey, const struct sight *rank)
+double slowness_per_step(const struct job_view *job_view, const struct rank_view *rank)
 {
-    return rank->late_share * step_seconds(survey);
+    return rank->late_share * step_seconds(job_view);
 }
 
 /* ---- processors ---------------------------------------------------------------------------------------- */
 
-static double starved_share(const struct survey *survey, const struct sight *rank)
+static double starved_share(const struct job_view *job_view, const struct rank_view *rank)
 {
-    int64_t age = survey->taken - rank->page.identity.opened;
+    int64_t age = job_view->taken - rank->page.identity.opened;
     bool known = rank->process && rank->page.identity.opened && age >= STARVED_SOONEST;
     return known ? (double)rank->times.runnable / (double)age : 0;
 }
 
 /* Adds which host has how many threads for how few processors. */
-static void append_load(const struct sight *rank, char *text, size_t capacity)
+static void append_load(const struct rank_view *rank, char *text, size_t capacity)
 {
     if (rank->load.cores)
-        append_text(text, capacity, ": host %s has %d runnable threads on %d core%s", survey_host_of(rank),
+        append_text(text, capacity, ": host %s has %d runnable threads on %d core%s", job_view_host_of(rank),
                     rank->load.runnable, rank->load.cores, rank->load.cores == 1 ? "" : "s");
 }
 
-static bool say_starved(const struct survey *survey, char *text, size_t capacity)
+static bool say_starved(const struct job_view *job_view, char *text, size_t capacity)
 {
-    const struct sight *worst = survey->ranks;
-    for (int i = 1; i < survey->count; i++) {
-        if (starved_share(survey, &survey->ranks[i]) > starved_share(survey, worst))
-            worst = &survey->ranks[i];
+    const struct rank_view *worst = job_view->ranks;
+    for (int i = 1; i < job_view->count; i++) {
+        if (starved_share(job_view, &job_view->ranks[i]) > starved_share(job_view, worst))
+            worst = &job_view->ranks[i];
     }
-    if (!survey->count || starved_share(survey, worst) < STARVED_SHARE)
+    if (!job_view->count || starved_share(job_view, worst) < STARVED_SHARE)
         return false;
     append_text(text, capacity, "rank %d waits for a processor for %.0f %% of the time",
-                worst->page.identity.rank, 100 * starved_share(survey, worst));
+                worst->page.identity.rank, 100 * starved_share(job_view, worst));
     append_load(worst, text, capacity);
     return true;
 }
@@ -73,7 +73,7 @@ static int compare_times(const void *one, const void *other)
     return (a > b) - (a < b);
 }
 
-static uint64_t time_of(const struct sight *rank, int state)
+static uint64_t time_of(const struct rank_view *rank, int state)
 {
     const uint64_t times[STATES] = {rank->times.running, rank->times.runnable, rank->times.blocked};
     return times[state];
@@ -81,14 +81,14 @@ static uint64_t time_of(const struct sight *rank, int state)
 
 /* Returns by how much the rank was longer in this state than the median of the other ranks: all ranks spend
  * time in their programs, and a late rank spends more. */
-static double excess(const struct survey *survey, const struct sight *late, int state)
+static double excess(const struct job_view *job_view, const struct rank_view *late, int state)
 {
-    uint64_t *times = calloc((size_t)survey->count, sizeof *times);
+    uint64_t *times = calloc((size_t)job_view->count, sizeof *times);
     size_t count = 0;
     if (!times)
         return 0;
-    for (int i = 0; i < survey->count; i++) {
-        const struct sight *rank = &survey->ranks[i];
+    for (int i = 0; i < job_view->count; i++) {
+        const struct rank_view *rank = &job_view->ranks[i];
         if (rank != late && rank->process)
             times[count++] = time_of(rank, state);
     }
@@ -100,14 +100,15 @@ static double excess(const struct survey *survey, const struct sight *late, int 
 }
 
 /* Adds what the rank does while the others wait for it. */
-static void append_cause(const struct survey *survey, const struct sight *late, char *text, size_t capacity)
+static void append_cause(const struct job_view *job_view, const struct rank_view *late, char *text,
+                         size_t capacity)
 {
     static const char *const does[STATES] = {"it computes", "it waits for a processor",
                                              "it is blocked (it reads, sleeps or waits for a lock)"};
     double sum = 0, most = 0;
     int cause = 0;
     for (int state = 0; state < STATES; state++) {
-        double each = excess(survey, late, state);
+        double each = excess(job_view, late, state);
         sum += each;
         cause = each > most ? state : cause;
         most = each > most ? each : most;
@@ -119,26 +120,26 @@ static void append_cause(const struct survey *survey, const struct sight *late, 
         append_load(late, text, capacity);
 }
 
-static bool say_late(const struct survey *survey, char *text, size_t capacity)
+static bool say_late(const struct job_view *job_view, char *text, size_t capacity)
 {
-    const struct sight *worst = survey->ranks;
-    double step = 1000 * step_seconds(survey);
+    const struct rank_view *worst = job_view->ranks;
+    double step = 1000 * step_seconds(job_view);
     int others = 0;
-    for (int i = 1; i < survey->count; i++)
-        worst = survey->ranks[i].late_share > worst->late_share ? &survey->ranks[i] : worst;
-    if (!survey->count || !slowness_is_late(worst))
+    for (int i = 1; i < job_view->count; i++)
+        worst = job_view->ranks[i].late_share > worst->late_share ? &job_view->ranks[i] : worst;
+    if (!job_view->count || !slowness_is_late(worst))
         return false;
     append_text(text, capacity, "rank %d ", worst->page.identity.rank);
-    if (survey->host_count > 1)
-        append_text(text, capacity, "(host %s) ", survey_host_of(worst));
+    if (job_view->host_count > 1)
+        append_text(text, capacity, "(host %s) ", job_view_host_of(worst));
     if (step > 0)
         append_text(text, capacity, "costs %.*f ms of each %.*f ms step", step < 10, worst->late_share * step,
                     step < 10, step);
     else
         append_text(text, capacity, "costs %.0f %% of the time", 100 * worst->late_share);
-    append_cause(survey, worst, text, capacity);
-    for (int i = 0; i < survey->count; i++)
-        others += &survey->ranks[i] != worst && slowness_is_late(&survey->ranks[i]);
+    append_cause(job_view, worst, text, capacity);
+    for (int i = 0; i < job_view->count; i++)
+        others += &job_view->ranks[i] != worst && slowness_is_late(&job_view->ranks[i]);
     if (others)
         append_text(text, capacity, "; %d other rank%s late as well", others, others == 1 ? " is" : "s are");
     return true;
@@ -152,22 +153,22 @@ static double seconds_of(uint64_t nanoseconds)
 }
 
 /* Returns the share of the time in which all ranks were in Horovod, at most. */
-static double waiting_share(const struct survey *survey)
+static double waiting_share(const struct job_view *job_view)
 {
     double least = 1;
-    for (int i = 0; i < survey->count; i++) {
-        double share = survey->ranks[i].seen ? survey_share_in_horovod(survey, &survey->ranks[i]) : 1;
+    for (int i = 0; i < job_view->count; i++) {
+        double share = job_view->ranks[i].seen ? job_view_share_in_horovod(job_view, &job_view->ranks[i]) : 1;
         least = share < least ? share : least;
     }
     return least;
 }
 
 /* Returns true if no link out of another host was busy for nearly as long. */
-static bool stands_out(const struct survey *survey, const struct survey_link *link)
+static bool stands_out(const struct job_view *job_view, const struct job_view_link *link)
 {
     bool others = false;
-    for (int i = 0; i < survey->link_count; i++) {
-        const struct survey_link *other = &survey->links[i];
+    for (int i = 0; i < job_view->link_count; i++) {
+        const struct job_view_link *other = &job_view->links[i];
         if (other->from == link->from)
             continue;
         others = true;
@@ -177,28 +178,28 @@ static bool stands_out(const struct survey *survey, const struct survey_link *li
     return others;
 }
 
-const struct survey_link *slowness_limit(const struct survey *survey)
+const struct job_view_link *slowness_limit(const struct job_view *job_view)
 {
-    const struct survey_link *worst = survey->links;
-    double age = survey_seconds(survey), waits = waiting_share(survey);
-    for (int i = 1; i < survey->link_count; i++)
-        worst = survey->links[i].busy > worst->busy ? &survey->links[i] : worst;
-    if (!survey->link_count || age < LINK_SOONEST || 2 * worst->receiver_limited > worst->busy)
+    const struct job_view_link *worst = job_view->links;
+    double age = job_view_seconds(job_view), waits = waiting_share(job_view);
+    for (int i = 1; i < job_view->link_count; i++)
+        worst = job_view->links[i].busy > worst->busy ? &job_view->links[i] : worst;
+    if (!job_view->link_count || age < LINK_SOONEST || 2 * worst->receiver_limited > worst->busy)
         return NULL;
     double busy = seconds_of(worst->busy) / age;
     bool limits = busy >= BUSY_SHARE || (waits >= WAITING_SHARE && busy >= BUSY_SHARE * waits);
-    return limits && stands_out(survey, worst) ? worst : NULL;
+    return limits && stands_out(job_view, worst) ? worst : NULL;
 }
 
 /* Adds how busy the links out of other hosts are. */
-static void append_others(const struct survey *survey, const struct survey_link *limit, char *text,
+static void append_others(const struct job_view *job_view, const struct job_view_link *limit, char *text,
                           size_t capacity)
 {
-    double age = survey_seconds(survey), least = 1, most = 0;
+    double age = job_view_seconds(job_view), least = 1, most = 0;
     int count = 0;
-    for (int i = 0; i < survey->link_count; i++) {
-        double busy = seconds_of(survey->links[i].busy) / age;
-        if (survey->links[i].from == limit->from)
+    for (int i = 0; i < job_view->link_count; i++) {
+        double busy = seconds_of(job_view->links[i].busy) / age;
+        if (job_view->links[i].from == limit->from)
             continue;
         count++;
         least = busy < least ? busy : least;
@@ -211,23 +212,23 @@ static void append_others(const struct survey *survey, const struct survey_link 
                     100 * most);
 }
 
-static bool say_limit(const struct survey *survey, char *text, size_t capacity)
+static bool say_limit(const struct job_view *job_view, char *text, size_t capacity)
 {
-    const struct survey_link *limit = slowness_limit(survey);
+    const struct job_view_link *limit = slowness_limit(job_view);
     if (!limit)
         return false;
     double busy = seconds_of(limit->busy);
     append_text(
         text, capacity,
         "the network from host %s to host %s is the limit: %.3g MB/s while it is busy, %.0f %% of the time",
-        survey->hosts[limit->from].name, survey->hosts[limit->to].name, (double)limit->bytes / busy / 1e6,
-        100 * busy / survey_seconds(survey));
-    append_others(survey, limit, text, capacity);
+        job_view->hosts[limit->from].name, job_view->hosts[limit->to].name, (double)limit->bytes / busy / 1e6,
+        100 * busy / job_view_seconds(job_view));
+    append_others(job_view, limit, text, capacity);
     return true;
 }
 
-bool slowness_write(const struct survey *survey, char *text, size_t capacity)
+bool slowness_write(const struct job_view *job_view, char *text, size_t capacity)
 {
-    return say_starved(survey, text, capacity) || say_late(survey, text, capacity) ||
-           say_limit(survey, text, capacity);
+    return say_starved(job_view, text, capacity) || say_late(job_view, text, capacity) ||
+           say_limit(job_view, text, capacity);
 }

@@ -3,19 +3,19 @@
 #ifndef HVD_LAUNCH_SLOWNESS_H
 #define HVD_LAUNCH_SLOWNESS_H
 
-#include "survey.h"
+#include "job_view.h"
 
 /* Returns true if the job loses so much time to this rank that it is worth a word. */
-bool slowness_is_late(const struct sight *rank);
+bool slowness_is_late(const struct rank_view *rank);
 
 /* Returns how much longer a step takes because of this rank, in seconds; 0: steps are not counted. */
-double slowness_per_step(const struct survey *survey, const struct sight *rank);
+double slowness_per_step(const struct job_view *job_view, const struct rank_view *rank);
 
 /* Returns the link that all others wait for, or NULL: none is slower than the others, or the job does not
  * depend on it. */
-const struct survey_link *slowness_limit(const struct survey *survey);
+const struct job_view_link *slowness_limit(const struct job_view *job_view);
 
 /* Writes one sentence; returns false if nothing of that is the case. */
-bool slowness_write(const struct survey *survey, char *text, size_t capacity);
+bool slowness_write(const struct job_view *job_view, char *text, size_t capacity);
 
 #endif

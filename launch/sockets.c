@@ -21,11 +21,11 @@
 #define ESTABLISHED  1 /* the kernel's number of the state */
 #define ANSWER_BYTES 32768
 
-static hvd_code add_socket(struct sockets *sockets, const struct socket_sight *socket, hvd_status *status)
+static hvd_code add_socket(struct sockets *sockets, const struct socket_view *socket, hvd_status *status)
 {
     if (sockets->count == sockets->capacity) {
         int capacity = sockets->capacity ? 2 * sockets->capacity : 8;
-        struct socket_sight *list = reallocarray(sockets->list, (size_t)capacity, sizeof *list);
+        struct socket_view *list = reallocarray(sockets->list, (size_t)capacity, sizeof *list);
         if (!list)
             return status_no_memory(status);
         sockets->list = list;
@@ -138,12 +138,12 @@ static hvd_code read_socket(const struct nlmsghdr *message, const struct inodes 
         return HVD_OK;
     const struct inet_diag_sockid *id = &answer->id;
     struct tcp_info info = find_info(message);
-    struct socket_sight socket = {.local = end_of(answer->idiag_family, id->idiag_src, id->idiag_sport),
-                                  .remote = end_of(answer->idiag_family, id->idiag_dst, id->idiag_dport),
-                                  .bytes = info.tcpi_bytes_acked,
-                                  .busy = (uint64_t)info.tcpi_busy_time * 1000,
-                                  .receiver_limited = (uint64_t)info.tcpi_rwnd_limited * 1000,
-                                  .retransmitted = info.tcpi_total_retrans};
+    struct socket_view socket = {.local = end_of(answer->idiag_family, id->idiag_src, id->idiag_sport),
+                                 .remote = end_of(answer->idiag_family, id->idiag_dst, id->idiag_dport),
+                                 .bytes = info.tcpi_bytes_acked,
+                                 .busy = (uint64_t)info.tcpi_busy_time * 1000,
+                                 .receiver_limited = (uint64_t)info.tcpi_rwnd_limited * 1000,
+                                 .retransmitted = info.tcpi_total_retrans};
     return add_socket(&sockets[inode->process], &socket, status);
 }
 
@@ -232,7 +232,7 @@ void sockets_put(const struct sockets *sockets, struct wire_writer *body)
     int count = sockets->count < SOCKETS_LIMIT ? sockets->count : SOCKETS_LIMIT;
     wire_put_u32(body, (uint32_t)count);
     for (int i = 0; i < count; i++) {
-        const struct socket_sight *socket = &sockets->list[i];
+        const struct socket_view *socket = &sockets->list[i];
         put_end(&socket->local, body);
         put_end(&socket->remote, body);
         wire_put_u64(body, socket->bytes);
@@ -250,7 +250,7 @@ bool sockets_get(struct sockets *sockets, struct wire_reader *body)
     if (count > SOCKETS_LIMIT)
         return false;
     for (uint32_t i = 0; i < count; i++) {
-        struct socket_sight socket;
+        struct socket_view socket;
         get_end(&socket.local, body);
         get_end(&socket.remote, body);
         socket.bytes = wire_get_u64(body);

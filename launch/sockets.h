@@ -19,7 +19,7 @@ struct socket_end {
 };
 
 /* One connection, as seen from the end that sends. Times are in ns. */
-struct socket_sight {
+struct socket_view {
     struct socket_end local, remote;
     uint64_t bytes;            /* acknowledged by the other end */
     uint64_t busy;             /* bytes waited to be sent, or to be acknowledged */
@@ -28,7 +28,7 @@ struct socket_sight {
 };
 
 struct sockets {
-    struct socket_sight *list;
+    struct socket_view *list;
     int count, capacity;
 };
 

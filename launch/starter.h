@@ -26,12 +26,13 @@ struct starter_ops {
     int (*clock)(const struct process *process, int64_t *ahead);
     /* A child of this process has ended. Not every child has a row. */
     void (*child_ended)(struct table *table, pid_t pid, int exit_code, int signal);
-    /* Asks a host for the sights of its ranks, which are passed to monitor.h. NULL: all processes are
+    /* Asks a host for the views of its ranks, which are passed to monitor.h. NULL: all processes are
      * children of this one. */
     void (*look)(const struct table *table, int host, uint32_t number, enum stacks stacks);
-    /* Asks a host for what its ranks have recorded; recall.h is notified once all has arrived. Returns false
-     * if it does not answer. NULL as above. */
-    bool (*recall)(const struct table *table, int host, uint32_t number, const struct history_window *window);
+    /* Asks a host for what its ranks have recorded; record_query.h is notified once all has arrived. Returns
+     * false if it does not answer. NULL as above. */
+    bool (*record_query)(const struct table *table, int host, uint32_t number,
+                         const struct history_window *window);
     double (*silent)(const struct table *table, int host); /* seconds since it was last heard of */
     void (*turn)(struct table *table);                     /* after each turn of the loop */
     bool (*connected)(const struct table *table);          /* more output or events may come */

@@ -1,11 +1,11 @@
 /* status.c - see status.h. Launchers on this host are asked about the jobs that they have started, on all
  * their hosts; of other jobs it reads the pages that are on this host. One thread. */
 #include "status.h"
+#include "job_views.h"
 #include "status_client.h"
 #include "status_json.h"
 #include "status_text.h"
 #include "status_trace.h"
-#include "surveys.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -49,7 +49,7 @@ static void take_stacks(struct host_pages *pages, const struct options *options)
 
 /* Looks at the pages of this host, except those of jobs that a launcher has reported. */
 static hvd_code look_here(const struct options *options, const struct launchers *launchers,
-                          struct surveys *surveys, hvd_status *status)
+                          struct job_views *job_views, hvd_status *status)
 {
     struct host_pages *pages = host_pages_create();
     int count;
@@ -64,28 +64,29 @@ static hvd_code look_here(const struct options *options, const struct launchers 
             host_pages_forget(pages, launchers->list[i].job);
     }
     take_stacks(pages, options);
-    struct sight *sights = host_pages_sights(pages, &count);
+    struct rank_view *views = host_pages_views(pages, &count);
     if (host_pages_of_others(pages))
         fprintf(stderr, "horovodrun: %s\n", host_pages_of_others(pages));
     host_pages_free(pages);
-    const struct survey_origin origin = {.taken = clock_now(), .taken_at = nanoseconds_since_1970()};
-    return surveys_make(sights, count, &origin, surveys, status);
+    const struct job_view_origin origin = {.taken = clock_now(), .taken_at = nanoseconds_since_1970()};
+    return job_views_make(views, count, &origin, job_views, status);
 }
 
 /* Looks at the pages of the hosts that the user has given. */
 static hvd_code look_there(const struct options *options, const struct status_hosts *where,
-                           struct surveys *surveys, int *failed, hvd_status *status)
+                           struct job_views *job_views, int *failed, hvd_status *status)
 {
     int count;
-    struct sight *sights = status_hosts_look(where, stacks_of(options), &count, failed);
-    const struct survey_origin origin = {.taken = clock_now(), .taken_at = nanoseconds_since_1970()};
-    return surveys_make(sights, count, &origin, surveys, status);
+    struct rank_view *views = status_hosts_look(where, stacks_of(options), &count, failed);
+    const struct job_view_origin origin = {.taken = clock_now(), .taken_at = nanoseconds_since_1970()};
+    return job_views_make(views, count, &origin, job_views, status);
 }
 
 /* Asks the launchers on this host, and says which of them do not answer. */
-static void ask_launchers(const struct options *options, struct launchers *launchers, struct surveys *surveys)
+static void ask_launchers(const struct options *options, struct launchers *launchers,
+                          struct job_views *job_views)
 {
-    launchers_ask(options->job, stacks_of(options), launchers, surveys);
+    launchers_ask(options->job, stacks_of(options), launchers, job_views);
     for (int i = 0; i < launchers->count; i++) {
         const struct launcher *launcher = &launchers->list[i];
         if (*launcher->why)
@@ -97,27 +98,27 @@ static void ask_launchers(const struct options *options, struct launchers *launc
 }
 
 struct printed {
-    int count, worst;            /* jobs; -1: there was none */
-    const struct survey *survey; /* the last one */
-    bool asks;                   /* its launcher has reported it */
+    int count, worst;                /* jobs; -1: there was none */
+    const struct job_view *job_view; /* the last one */
+    bool asks;                       /* its launcher has reported it */
 };
 
-static void print(const struct surveys *surveys, const struct options *options, struct printed *printed)
+static void print(const struct job_views *job_views, const struct options *options, struct printed *printed)
 {
-    for (int i = 0; i < surveys->count; i++) {
-        const struct survey *survey = &surveys->list[i];
-        if (options->job && strncmp(survey->id, options->job, strlen(options->job)) != 0)
+    for (int i = 0; i < job_views->count; i++) {
+        const struct job_view *job_view = &job_views->list[i];
+        if (options->job && strncmp(job_view->id, options->job, strlen(options->job)) != 0)
             continue;
         if (options->json)
-            status_json_write(survey, stdout);
+            status_json_write(job_view, stdout);
         else if (printed->count)
             putchar('\n');
         if (!options->json)
-            status_text_write(survey, stdout);
+            status_text_write(job_view, stdout);
         printed->count++;
-        printed->survey = survey;
-        printed->asks = survey->whole;
-        printed->worst = (int)survey->verdict > printed->worst ? (int)survey->verdict : printed->worst;
+        printed->job_view = job_view;
+        printed->asks = job_view->whole;
+        printed->worst = (int)job_view->verdict > printed->worst ? (int)job_view->verdict : printed->worst;
     }
 }
 
@@ -141,8 +142,9 @@ static int write_timeline(const struct options *options, const struct printed *p
         fprintf(stderr,
                 "horovodrun: %d jobs run, and a timeline is of one: name it, horovodrun --status %.8s "
                 "--timeline %s\n",
-                printed->count, printed->survey->id, options->timeline);
-    else if ((code = status_trace_write(options, printed->survey, printed->asks, text, sizeof text, &status)))
+                printed->count, printed->job_view->id, options->timeline);
+    else if ((code =
+                  status_trace_write(options, printed->job_view, printed->asks, text, sizeof text, &status)))
         fprintf(stderr, "horovodrun: %s\n", status.text);
     else
         fprintf(options->json ? stderr : stdout, "\n%s\n", text);
@@ -162,7 +164,7 @@ static int print_once(const struct options *options, const struct status_hosts *
 {
     struct printed printed = {.worst = -1};
     struct launchers launchers = {0};
-    struct surveys whole = {0}, seen = {0};
+    struct job_views whole = {0}, seen = {0};
     hvd_status status;
     int failed = 0;
     if (!where)
@@ -179,8 +181,8 @@ static int print_once(const struct options *options, const struct status_hosts *
     fflush(stdout);
     if (failed)
         printed.worst = say_unasked(&printed, failed, where->hosts->count);
-    surveys_free(&whole);
-    surveys_free(&seen);
+    job_views_free(&whole);
+    job_views_free(&seen);
     launchers_free(&launchers);
     return printed.worst;
 }

@@ -27,33 +27,33 @@ static void fail(struct launcher *launcher, const char *why)
     launcher->ended = true;
 }
 
-static void drop_sights(struct launcher *launcher)
+static void drop_views(struct launcher *launcher)
 {
     for (int i = 0; i < launcher->count; i++)
-        sight_free(&launcher->sights[i]);
-    free(launcher->sights);
+        rank_view_free(&launcher->views[i]);
+    free(launcher->views);
     free(launcher->hosts);
-    launcher->sights = NULL;
+    launcher->views = NULL;
     launcher->hosts = NULL;
     launcher->count = 0;
 }
 
-static void append(struct surveys *to, struct surveys *from)
+static void append(struct job_views *to, struct job_views *from)
 {
-    struct survey *list = reallocarray(to->list, (size_t)(to->count + from->count) + 1, sizeof *list);
+    struct job_view *list = reallocarray(to->list, (size_t)(to->count + from->count) + 1, sizeof *list);
     if (list)
         to->list = list;
     for (int i = 0; list && i < from->count; i++) {
         to->list[to->count++] = from->list[i];
-        from->list[i] = (struct survey){0};
+        from->list[i] = (struct job_view){0};
     }
-    surveys_free(from);
+    job_views_free(from);
 }
 
-/* Makes the survey whose sights have arrived, if there is one. */
-static void finish_survey(struct launcher *launcher)
+/* Makes the view of the job whose views have arrived, if there is one. */
+static void finish_job_view(struct launcher *launcher)
 {
-    struct surveys surveys;
+    struct job_views job_views;
     hvd_status status;
     struct timespec at;
     if (!launcher->count)
@@ -61,20 +61,20 @@ static void finish_survey(struct launcher *launcher)
     clock_gettime(CLOCK_REALTIME, &at);
     launcher->origin.taken_at = at.tv_sec * CLOCK_SECOND + at.tv_nsec;
     launcher->origin.hosts = launcher->hosts;
-    hvd_code code = surveys_make(launcher->sights, launcher->count, &launcher->origin, &surveys, &status);
-    launcher->sights = NULL;
+    hvd_code code = job_views_make(launcher->views, launcher->count, &launcher->origin, &job_views, &status);
+    launcher->views = NULL;
     launcher->count = 0;
     if (code)
         fail(launcher, status.text);
     else
-        append(launcher->found, &surveys);
-    drop_sights(launcher);
+        append(launcher->found, &job_views);
+    drop_views(launcher);
 }
 
-static bool get_survey(struct launcher *launcher, struct wire_reader *body)
+static bool get_job_view(struct launcher *launcher, struct wire_reader *body)
 {
-    struct survey_origin *origin = &launcher->origin;
-    *origin = (struct survey_origin){.id = launcher->id, .name = launcher->name, .taken = clock_now()};
+    struct job_view_origin *origin = &launcher->origin;
+    *origin = (struct job_view_origin){.id = launcher->id, .name = launcher->name, .taken = clock_now()};
     wire_get_string(body, launcher->id, sizeof launcher->id);
     wire_get_string(body, launcher->name, sizeof launcher->name);
     uint64_t age = wire_get_u64(body);
@@ -85,7 +85,7 @@ static bool get_survey(struct launcher *launcher, struct wire_reader *body)
         origin->started = origin->taken - (int64_t)age;
     launcher->hosts = calloc((size_t)count + 1, sizeof *launcher->hosts);
     for (uint32_t i = 0; launcher->hosts && i < count; i++) {
-        struct survey_host *host = &launcher->hosts[origin->host_count++];
+        struct job_view_host *host = &launcher->hosts[origin->host_count++];
         wire_get_string(body, host->name, sizeof host->name);
         host->answers = wire_get_u8(body);
         double silent = wire_get_f64(body);
@@ -96,20 +96,20 @@ static bool get_survey(struct launcher *launcher, struct wire_reader *body)
     return launcher->hosts && wire_done(body);
 }
 
-static bool get_sight(struct launcher *launcher, struct wire_reader *body)
+static bool get_view(struct launcher *launcher, struct wire_reader *body)
 {
-    struct sight sight = {0};
-    struct sight *list =
-        launcher->hosts ? reallocarray(launcher->sights, (size_t)launcher->count + 1, sizeof *list) : NULL;
+    struct rank_view view = {0};
+    struct rank_view *list =
+        launcher->hosts ? reallocarray(launcher->views, (size_t)launcher->count + 1, sizeof *list) : NULL;
     if (list)
-        launcher->sights = list;
+        launcher->views = list;
     wire_get_u32(body);
-    bool valid = list && sight_get(&sight, launcher->origin.taken, body) && wire_done(body) &&
-                 strcmp(sight.page.identity.job, launcher->id) == 0;
+    bool valid = list && rank_view_get(&view, launcher->origin.taken, body) && wire_done(body) &&
+                 strcmp(view.page.identity.job, launcher->id) == 0;
     if (valid)
-        launcher->sights[launcher->count++] = sight;
+        launcher->views[launcher->count++] = view;
     else
-        sight_free(&sight);
+        rank_view_free(&view);
     return valid;
 }
 
@@ -123,16 +123,16 @@ void launcher_receive(struct frames *frames, enum frame_kind kind, struct wire_r
     switch (kind) {
     case FRAME_HEARD:
         break;
-    case FRAME_SURVEY:
-        finish_survey(launcher);
-        drop_sights(launcher);
-        valid = get_survey(launcher, body);
+    case FRAME_JOB_VIEW:
+        finish_job_view(launcher);
+        drop_views(launcher);
+        valid = get_job_view(launcher, body);
         break;
-    case FRAME_SIGHT:
-        valid = get_sight(launcher, body);
+    case FRAME_RANK_VIEW:
+        valid = get_view(launcher, body);
         break;
     case FRAME_LOOKED:
-        finish_survey(launcher);
+        finish_job_view(launcher);
         launcher->ended = true;
         break;
     case FRAME_REFUSED:
@@ -207,7 +207,7 @@ int launcher_connect(struct frames *frames, const char *job, uv_loop_t *loop)
     return process;
 }
 
-static void ask(struct launcher *launcher, enum stacks stacks, uv_loop_t *loop, struct surveys *found)
+static void ask(struct launcher *launcher, enum stacks stacks, uv_loop_t *loop, struct job_views *found)
 {
     launcher->found = found;
     launcher->frames = (struct frames){.stream.fd = -1,
@@ -241,7 +241,7 @@ static bool waits(struct launchers *launchers, double seconds)
     bool missing = false;
     for (int i = 0; i < launchers->count; i++) {
         struct launcher *launcher = &launchers->list[i];
-        if (!launcher->ended && seconds > (launcher->heard ? SURVEY_SECONDS : LAUNCHER_SECONDS))
+        if (!launcher->ended && seconds > (launcher->heard ? JOB_VIEW_SECONDS : LAUNCHER_SECONDS))
             fail(launcher, "it does not answer");
         missing = missing || !launcher->ended;
     }
@@ -255,7 +255,8 @@ static void close_handle(uv_handle_t *handle, void *argument)
         uv_close(handle, NULL);
 }
 
-void launchers_ask(const char *job, enum stacks stacks, struct launchers *launchers, struct surveys *surveys)
+void launchers_ask(const char *job, enum stacks stacks, struct launchers *launchers,
+                   struct job_views *job_views)
 {
     int64_t start = clock_now();
     uv_loop_t loop;
@@ -267,7 +268,7 @@ void launchers_ask(const char *job, enum stacks stacks, struct launchers *launch
     uv_timer_init(&loop, &timer);
     uv_timer_start(&timer, on_timer, TICK_MILLISECONDS, TICK_MILLISECONDS);
     for (int i = 0; i < launchers->count; i++)
-        ask(&launchers->list[i], stacks, &loop, surveys);
+        ask(&launchers->list[i], stacks, &loop, job_views);
     while (waits(launchers, (double)(clock_now() - start) / CLOCK_SECOND))
         uv_run(&loop, UV_RUN_ONCE);
     for (int i = 0; i < launchers->count; i++)
@@ -280,7 +281,7 @@ void launchers_ask(const char *job, enum stacks stacks, struct launchers *launch
 void launchers_free(struct launchers *launchers)
 {
     for (int i = 0; i < launchers->count; i++) {
-        drop_sights(&launchers->list[i]);
+        drop_views(&launchers->list[i]);
         frames_free(&launchers->list[i].frames);
     }
     free(launchers->list);

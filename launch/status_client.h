@@ -5,22 +5,22 @@
 
 #include "frames.h"
 #include "host_pages.h"
-#include "surveys.h"
+#include "job_views.h"
 
 #define LAUNCHER_SECONDS 1.0 /* within which a launcher that runs says that it does */
-#define SURVEY_SECONDS   6.0 /* within which it has answered, after a look that it had begun already */
+#define JOB_VIEW_SECONDS 6.0 /* within which it has answered, after a look that it had begun already */
 
 struct launcher {
     struct frames frames;
     char job[JOB_ID_DIGITS + 1];
-    int process;           /* 0: not known */
-    bool heard, ended;     /* it runs; nothing more is expected of it */
-    char why[256];         /* it gave no surveys; "": it has */
-    struct surveys *found; /* to which its surveys are added */
-    struct sight *sights;  /* of the survey that is arriving */
+    int process;             /* 0: not known */
+    bool heard, ended;       /* it runs; nothing more is expected of it */
+    char why[256];           /* it gave no views of jobs; "": it has */
+    struct job_views *found; /* to which its views of jobs are added */
+    struct rank_view *views; /* of the view of the job that is arriving */
     int count;
-    struct survey_origin origin;
-    struct survey_host *hosts;
+    struct job_view_origin origin;
+    struct job_view_host *hosts;
     char id[320], name[64];
 };
 
@@ -29,9 +29,10 @@ struct launchers {
     int count;
 };
 
-/* Adds the surveys of all jobs whose id starts with `job` (NULL: any), and returns the launchers that were
- * asked. */
-void launchers_ask(const char *job, enum stacks stacks, struct launchers *launchers, struct surveys *surveys);
+/* Adds the views of all jobs whose id starts with `job` (NULL: any), and returns the launchers that
+ * were asked. */
+void launchers_ask(const char *job, enum stacks stacks, struct launchers *launchers,
+                   struct job_views *job_views);
 void launchers_free(struct launchers *launchers);
 
 /* Connects to the launcher of a job; `frames` has its callbacks. Returns the launcher's process, 0 if it is

@@ -17,21 +17,21 @@
 struct asked {
     struct table table; /* the first member: a pointer to one is a pointer to the other */
     enum stacks stacks; /* of which ranks */
-    struct sight *sights;
+    struct rank_view *views;
     int count;
 };
 
 static void keep(struct asked *asked, struct wire_reader *body)
 {
-    struct sight sight = {0};
-    struct sight *list = reallocarray(asked->sights, (size_t)asked->count + 1, sizeof *list);
+    struct rank_view view = {0};
+    struct rank_view *list = reallocarray(asked->views, (size_t)asked->count + 1, sizeof *list);
     if (list)
-        asked->sights = list;
+        asked->views = list;
     wire_get_u32(body);
-    if (list && sight_get(&sight, clock_now(), body))
-        asked->sights[asked->count++] = sight;
+    if (list && rank_view_get(&view, clock_now(), body))
+        asked->views[asked->count++] = view;
     else
-        sight_free(&sight);
+        rank_view_free(&view);
 }
 
 static void receive(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
@@ -40,7 +40,7 @@ static void receive(struct frames *frames, enum frame_kind kind, struct wire_rea
     if (kind == FRAME_READY && remote->state == REMOTE_CALLED && remote_get_release(remote, body)) {
         remote->state = REMOTE_PREPARED;
         frame_send_numbers(frames, FRAME_LOOK, 2, (int[]){1, (int)((struct asked *)remote->table)->stacks});
-    } else if (kind == FRAME_SIGHT && remote->state == REMOTE_PREPARED) {
+    } else if (kind == FRAME_RANK_VIEW && remote->state == REMOTE_PREPARED) {
         keep((struct asked *)remote->table, body);
     } else if (kind == FRAME_LOOKED) {
         remote_end(remote);
@@ -94,7 +94,8 @@ static hvd_code call_all(struct table *table, hvd_status *status)
     return HVD_OK;
 }
 
-struct sight *status_hosts_look(const struct status_hosts *where, enum stacks stacks, int *count, int *failed)
+struct rank_view *status_hosts_look(const struct status_hosts *where, enum stacks stacks, int *count,
+                                    int *failed)
 {
     struct asked asked = {.table = {.options = where->options,
                                     .settings = where->settings,
@@ -126,5 +127,5 @@ struct sight *status_hosts_look(const struct status_hosts *where, enum stacks st
     }
     table_close(table);
     *count = asked.count;
-    return asked.sights;
+    return asked.views;
 }

@@ -16,9 +16,9 @@ struct status_hosts {
     struct guard *guard;
 };
 
-/* Returns the sights of all ranks that it finds, and their number; the caller owns them, and frees the list.
+/* Returns the views of all ranks that it finds, and their number; the caller owns them, and frees the list.
  * NULL: there is none, or memory is out. Says which hosts can't be asked, and returns their number. */
-struct sight *status_hosts_look(const struct status_hosts *where, enum stacks stacks, int *count,
-                                int *failed);
+struct rank_view *status_hosts_look(const struct status_hosts *where, enum stacks stacks, int *count,
+                                    int *failed);
 
 #endif

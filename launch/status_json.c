@@ -13,16 +13,16 @@
 
 #define WAITING_LIMIT 64 /* requests that are listed */
 
-static double seconds_since(const struct survey *survey, int64_t time)
+static double seconds_since(const struct job_view *job_view, int64_t time)
 {
-    return (double)(survey->taken - time) / CLOCK_SECOND;
+    return (double)(job_view->taken - time) / CLOCK_SECOND;
 }
 
 /* Writes `"name": x, `, or null for a time that is not known. */
-static void put_seconds(const struct survey *survey, const char *name, int64_t time, FILE *file)
+static void put_seconds(const struct job_view *job_view, const char *name, int64_t time, FILE *file)
 {
     if (time)
-        fprintf(file, "\"%s\": %.3f, ", name, seconds_since(survey, time));
+        fprintf(file, "\"%s\": %.3f, ", name, seconds_since(job_view, time));
     else
         fprintf(file, "\"%s\": null, ", name);
 }
@@ -37,81 +37,82 @@ static void put_time(int64_t at, FILE *file)
     json_put_text(file, "time", text);
 }
 
-static void put_steps(const struct survey *survey, FILE *file)
+static void put_steps(const struct job_view *job_view, FILE *file)
 {
-    const struct page_steps *steps = &survey->steps;
+    const struct page_steps *steps = &job_view->steps;
     double median = (double)steps->median / CLOCK_SECOND;
-    put_seconds(survey, "last_step_seconds", steps->last, file);
+    put_seconds(job_view, "last_step_seconds", steps->last, file);
     fprintf(file, "\"steps\": %" PRIu64 ", \"step\": %" PRId64 ", \"samples\": %" PRIu64 ", ", steps->count,
-            steps->number, survey->samples);
+            steps->number, job_view->samples);
     if (steps->median)
         fprintf(file, "\"step_seconds\": %.6g, \"steps_per_second\": %.6g", median, 1 / median);
     else
         fputs("\"step_seconds\": null, \"steps_per_second\": null", file);
 }
 
-static void put_job(const struct survey *survey, FILE *file)
+static void put_job(const struct job_view *job_view, FILE *file)
 {
     fputs("\"job\": {", file);
-    json_put_text(file, "id", survey->id);
+    json_put_text(file, "id", job_view->id);
     fputs(", ", file);
-    json_put_text(file, "name", survey->name);
+    json_put_text(file, "name", job_view->name);
     fprintf(file, ", \"size\": %d, \"ranks\": %d, \"hosts\": %d, \"epoch\": %d, \"all_hosts\": %s, ",
-            survey->size, survey->count, survey->host_count, survey->epoch, survey->whole ? "true" : "false");
-    put_seconds(survey, "up_seconds", survey->started, file);
-    put_seconds(survey, "last_progress_seconds", survey->progress, file);
-    put_steps(survey, file);
+            job_view->size, job_view->count, job_view->host_count, job_view->epoch,
+            job_view->whole ? "true" : "false");
+    put_seconds(job_view, "up_seconds", job_view->started, file);
+    put_seconds(job_view, "last_progress_seconds", job_view->progress, file);
+    put_steps(job_view, file);
     fputc('}', file);
 }
 
-static void put_verdict(const struct survey *survey, FILE *file)
+static void put_verdict(const struct job_view *job_view, FILE *file)
 {
-    const char *kind = survey->verdict == VERDICT_BROKEN ? "broken"
-                       : survey->verdict == VERDICT_LATE ? "late"
-                                                         : "healthy";
-    fprintf(file, "\"verdict\": {\"exit\": %d, ", survey->verdict);
+    const char *kind = job_view->verdict == VERDICT_BROKEN ? "broken"
+                       : job_view->verdict == VERDICT_LATE ? "late"
+                                                           : "healthy";
+    fprintf(file, "\"verdict\": {\"exit\": %d, ", job_view->verdict);
     json_put_text(file, "kind", kind);
     fputs(", ", file);
-    json_put_text(file, "text", survey->text);
+    json_put_text(file, "text", job_view->text);
     fputc('}', file);
 }
 
-static void put_ranks_of(const struct survey *survey, const char *name, const struct page_waiting *waiting,
-                         enum page_part part, FILE *file)
+static void put_ranks_of(const struct job_view *job_view, const char *name,
+                         const struct page_waiting *waiting, enum page_part part, FILE *file)
 {
     const char *comma = "";
     fprintf(file, "\"%s\": [", name);
-    for (int i = 0; i < survey->count; i++) {
+    for (int i = 0; i < job_view->count; i++) {
         if (waiting->parts[i] != part)
             continue;
-        fprintf(file, "%s%d", comma, survey->ranks[i].page.identity.rank);
+        fprintf(file, "%s%d", comma, job_view->ranks[i].page.identity.rank);
         comma = ", ";
     }
     fputc(']', file);
 }
 
-static void put_waitings(const struct survey *survey, FILE *file)
+static void put_waitings(const struct job_view *job_view, FILE *file)
 {
-    fprintf(file, "\"waiting_count\": %d, \"waiting\": [", survey->waitings.count);
-    for (int i = 0; i < survey->waitings.count && i < WAITING_LIMIT; i++) {
-        const struct page_waiting *waiting = &survey->waitings.list[i];
+    fprintf(file, "\"waiting_count\": %d, \"waiting\": [", job_view->waitings.count);
+    for (int i = 0; i < job_view->waitings.count && i < WAITING_LIMIT; i++) {
+        const struct page_waiting *waiting = &job_view->waitings.list[i];
         fputs(i ? ", {" : "{", file);
         json_put_text(file, "tensor", waiting->request->title);
         fprintf(file, ", \"process_set\": %d, ", waiting->request->process_set);
-        put_seconds(survey, "seconds", waiting->since, file);
-        put_ranks_of(survey, "waits", waiting, PART_WAITS, file);
+        put_seconds(job_view, "seconds", waiting->since, file);
+        put_ranks_of(job_view, "waits", waiting, PART_WAITS, file);
         fputs(", ", file);
-        put_ranks_of(survey, "missing", waiting, PART_MISSING, file);
+        put_ranks_of(job_view, "missing", waiting, PART_MISSING, file);
         fprintf(file, ", \"hidden\": %d}", waiting->hidden);
     }
     fputc(']', file);
 }
 
-static void put_hosts(const struct survey *survey, FILE *file)
+static void put_hosts(const struct job_view *job_view, FILE *file)
 {
     fputs("\"hosts\": [", file);
-    for (int i = 0; i < survey->host_count; i++) {
-        const struct survey_host *host = &survey->hosts[i];
+    for (int i = 0; i < job_view->host_count; i++) {
+        const struct job_view_host *host = &job_view->hosts[i];
         fputs(i ? ", {" : "{", file);
         json_put_text(file, "name", host->name);
         fprintf(file, ", \"ranks\": %d, \"answers\": %s, \"silent_seconds\": %.3f}", host->ranks,
@@ -120,17 +121,17 @@ static void put_hosts(const struct survey *survey, FILE *file)
     fputc(']', file);
 }
 
-static void put_links(const struct survey *survey, FILE *file)
+static void put_links(const struct job_view *job_view, FILE *file)
 {
-    double seconds = survey_seconds(survey);
+    double seconds = job_view_seconds(job_view);
     fputs("\"links\": [", file);
-    for (int i = 0; i < survey->link_count; i++) {
-        const struct survey_link *link = &survey->links[i];
+    for (int i = 0; i < job_view->link_count; i++) {
+        const struct job_view_link *link = &job_view->links[i];
         double busy = (double)link->busy / CLOCK_SECOND;
         fputs(i ? ", {" : "{", file);
-        json_put_text(file, "from", survey->hosts[link->from].name);
+        json_put_text(file, "from", job_view->hosts[link->from].name);
         fputs(", ", file);
-        json_put_text(file, "to", survey->hosts[link->to].name);
+        json_put_text(file, "to", job_view->hosts[link->to].name);
         fprintf(
             file,
             ", \"bytes\": %" PRIu64 ", \"bytes_per_second\": %.0f, \"busy\": %.4f, \"busy_seconds\": %.3f, "
@@ -211,42 +212,42 @@ static void put_stack(const struct stack *stack, FILE *file)
     fputc('}', file);
 }
 
-static const char *state_name(const struct sight *rank)
+static const char *state_name(const struct rank_view *rank)
 {
     static const char *const names[] = {
-        [SIGHT_UNSEEN] = "unseen", [SIGHT_STOPPED] = "stopped", [SIGHT_ENDED] = "ended",
-        [SIGHT_FAILED] = "failed", [SIGHT_LEFT] = "left",       [SIGHT_STARTED] = "started",
-        [SIGHT_JOINING] = "init",  [SIGHT_WAITS] = "waits",     [SIGHT_PROGRAM] = "program"};
-    return names[sight_state(rank)];
+        [RANK_VIEW_UNSEEN] = "unseen", [RANK_VIEW_STOPPED] = "stopped", [RANK_VIEW_ENDED] = "ended",
+        [RANK_VIEW_FAILED] = "failed", [RANK_VIEW_LEFT] = "left",       [RANK_VIEW_STARTED] = "started",
+        [RANK_VIEW_JOINING] = "init",  [RANK_VIEW_WAITS] = "waits",     [RANK_VIEW_PROGRAM] = "program"};
+    return names[rank_view_state(rank)];
 }
 
 /* Returns since when the rank waits; 0: it does not, or it is not known for what. */
-static int64_t waits_since(const struct sight *rank)
+static int64_t waits_since(const struct rank_view *rank)
 {
-    const struct page_request *request = sight_awaited(rank);
+    const struct page_request *request = rank_view_awaited(rank);
     return request ? request->submitted : 0;
 }
 
-static void put_rank(const struct survey *survey, const struct sight *rank, FILE *file)
+static void put_rank(const struct job_view *job_view, const struct rank_view *rank, FILE *file)
 {
     const struct page_identity *identity = &rank->page.identity;
     char text[PAGE_TITLE + 64];
     verdict_state(rank, text, sizeof text);
     fprintf(file, "{\"rank\": %d, ", identity->rank);
-    json_put_text(file, "host", survey_host_of(rank));
+    json_put_text(file, "host", job_view_host_of(rank));
     fprintf(file, ", \"local_rank\": %d, \"pid\": %d, ", identity->local_rank, rank->process);
     json_put_text(file, "state", state_name(rank));
     fputs(", ", file);
     json_put_text(file, "text", text);
     fputs(", ", file);
-    put_seconds(survey, "seconds", waits_since(rank), file);
+    put_seconds(job_view, "seconds", waits_since(rank), file);
     fprintf(file, "\"in_horovod\": %.4f, \"wait_seconds\": %.3f, \"memory_bytes\": %" PRIu64 ", ",
-            survey_share_in_horovod(survey, rank), (double)rank->page.all.wait_ns / CLOCK_SECOND,
+            job_view_share_in_horovod(job_view, rank), (double)rank->page.all.wait_ns / CLOCK_SECOND,
             rank->memory_bytes);
     fprintf(file,
             "\"late_seconds\": %.3f, \"late_share\": %.4f, \"late_ms_per_step\": %.3f, "
             "\"program\": {\"running\": %.3f, \"runnable\": %.3f, \"blocked\": %.3f}, ",
-            (double)rank->late_ns / CLOCK_SECOND, rank->late_share, 1000 * slowness_per_step(survey, rank),
+            (double)rank->late_ns / CLOCK_SECOND, rank->late_share, 1000 * slowness_per_step(job_view, rank),
             (double)rank->times.running / CLOCK_SECOND, (double)rank->times.runnable / CLOCK_SECOND,
             (double)rank->times.blocked / CLOCK_SECOND);
     put_checks(&rank->page, file);
@@ -256,24 +257,24 @@ static void put_rank(const struct survey *survey, const struct sight *rank, FILE
     fputc('}', file);
 }
 
-void status_json_write(const struct survey *survey, FILE *file)
+void status_json_write(const struct job_view *job_view, FILE *file)
 {
     fputs("{\"version\": 1, ", file);
-    put_time(survey->taken_at, file);
+    put_time(job_view->taken_at, file);
     fputs(", ", file);
-    put_job(survey, file);
+    put_job(job_view, file);
     fputs(", ", file);
-    put_verdict(survey, file);
+    put_verdict(job_view, file);
     fputs(", ", file);
-    put_waitings(survey, file);
+    put_waitings(job_view, file);
     fputs(", ", file);
-    put_hosts(survey, file);
+    put_hosts(job_view, file);
     fputs(", ", file);
-    put_links(survey, file);
+    put_links(job_view, file);
     fputs(", \"ranks\": [", file);
-    for (int i = 0; i < survey->count; i++) {
+    for (int i = 0; i < job_view->count; i++) {
         fputs(i ? ", " : "", file);
-        put_rank(survey, &survey->ranks[i], file);
+        put_rank(job_view, &job_view->ranks[i], file);
     }
     fputs("]}\n", file);
 }

@@ -1,5 +1,5 @@
 /* status_server.c - see status_server.h. A client sends one question, and gets a heartbeat at once, so that
- * it knows a launcher that is stopped; then the surveys. */
+ * it knows a launcher that is stopped; then the views of jobs. */
 #include "status_server.h"
 #include "frames.h"
 
@@ -37,7 +37,7 @@ static void drop(struct status_client *client)
 {
     struct status_server *server = client->server;
     monitor_forget(server->monitor, client);
-    recall_forget(server->monitor->table->recall, client);
+    record_query_forget(server->monitor->table->record_query, client);
     for (int i = 0; i < MONITOR_ASKERS; i++) {
         if (server->clients[i] == client)
             server->clients[i] = NULL;
@@ -52,34 +52,34 @@ static void on_ended(struct frames *frames)
 
 /* ---- the answer ---------------------------------------------------------------------------------------- */
 
-static void put_survey(struct frames *to, const struct survey *survey)
+static void put_job_view(struct frames *to, const struct job_view *job_view)
 {
     struct wire_writer *out = &to->stream.out;
-    size_t begin = frame_begin(to, FRAME_SURVEY);
-    wire_put_string(out, survey->id);
-    wire_put_string(out, survey->name);
-    wire_put_u64(out, survey->started ? (uint64_t)(survey->taken - survey->started) : 0);
-    wire_put_u32(out, (uint32_t)survey->host_count);
-    for (int i = 0; i < survey->host_count; i++) {
-        wire_put_string(out, survey->hosts[i].name);
-        wire_put_u8(out, survey->hosts[i].answers);
-        wire_put_f64(out, survey->hosts[i].silent);
+    size_t begin = frame_begin(to, FRAME_JOB_VIEW);
+    wire_put_string(out, job_view->id);
+    wire_put_string(out, job_view->name);
+    wire_put_u64(out, job_view->started ? (uint64_t)(job_view->taken - job_view->started) : 0);
+    wire_put_u32(out, (uint32_t)job_view->host_count);
+    for (int i = 0; i < job_view->host_count; i++) {
+        wire_put_string(out, job_view->hosts[i].name);
+        wire_put_u8(out, job_view->hosts[i].answers);
+        wire_put_f64(out, job_view->hosts[i].silent);
     }
     frame_end(to, begin);
-    for (int i = 0; i < survey->count; i++) {
-        begin = frame_begin(to, FRAME_SIGHT);
+    for (int i = 0; i < job_view->count; i++) {
+        begin = frame_begin(to, FRAME_RANK_VIEW);
         wire_put_u32(out, 0);
-        sight_put(&survey->ranks[i], survey->taken, out);
+        rank_view_put(&job_view->ranks[i], job_view->taken, out);
         frame_end(to, begin);
     }
 }
 
-static void answer(const struct surveys *surveys, void *argument)
+static void answer(const struct job_views *job_views, void *argument)
 {
     struct status_client *client = argument;
     struct frames *to = &client->frames;
-    for (int i = 0; i < surveys->count; i++)
-        put_survey(to, &surveys->list[i]);
+    for (int i = 0; i < job_views->count; i++)
+        put_job_view(to, &job_views->list[i]);
     frame_send_numbers(to, FRAME_LOOKED, 1, (int[]){0});
 }
 
@@ -103,7 +103,7 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
 {
     struct status_client *client = (struct status_client *)frames;
     char release[RELEASE_CHARACTERS], why[256] = "";
-    struct recall *recall = client->server->monitor->table->recall;
+    struct record_query *record_query = client->server->monitor->table->record_query;
     struct history_window window;
     hvd_status status;
     bool valid = !client->asked && wire_get_string(body, release, sizeof release);
@@ -120,7 +120,7 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
         append_text(why, sizeof why, "it is release %s, this horovodrun is %s", hvd_version(), release);
         refuse(client, why);
     } else if (kind == FRAME_ASK_RECORDS) {
-        if (recall_start(recall, &window, answer_records, client, &status))
+        if (record_query_start(record_query, &window, answer_records, client, &status))
             refuse(client, status.text);
     } else if (monitor_ask(client->server->monitor, (enum stacks)stacks, answer, client, &status)) {
         refuse(client, status.text);

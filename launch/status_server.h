@@ -4,7 +4,7 @@
 #define HVD_LAUNCH_STATUS_SERVER_H
 
 #include "monitor.h"
-#include "recall.h"
+#include "record_query.h"
 
 /* The name of the socket: the user's id, then the job's. */
 #define STATUS_SOCKET "horovod/%ld/"

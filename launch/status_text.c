@@ -40,62 +40,62 @@ static void put_duration(const char *before, int64_t from, int64_t to, FILE *fil
 
 /* ---- the job ------------------------------------------------------------------------------------------- */
 
-static void put_name(const struct survey *survey, FILE *file)
+static void put_name(const struct job_view *job_view, FILE *file)
 {
-    size_t digits = strspn(survey->id, "0123456789abcdef");
-    int shown = digits == 32 && !survey->id[digits] ? JOB_SHOWN : (int)strlen(survey->id);
-    fprintf(file, *survey->name ? "job %s (%.*s)" : "job %s%.*s", survey->name, shown, survey->id);
+    size_t digits = strspn(job_view->id, "0123456789abcdef");
+    int shown = digits == 32 && !job_view->id[digits] ? JOB_SHOWN : (int)strlen(job_view->id);
+    fprintf(file, *job_view->name ? "job %s (%.*s)" : "job %s%.*s", job_view->name, shown, job_view->id);
 }
 
 /* Without the median the job has made one step. */
-static void put_steps(const struct survey *survey, FILE *file)
+static void put_steps(const struct job_view *job_view, FILE *file)
 {
-    const struct page_steps *steps = &survey->steps;
+    const struct page_steps *steps = &job_view->steps;
     double median = (double)steps->median / CLOCK_SECOND;
     fprintf(file, "  step %lld", (long long)steps->number);
-    if (survey_makes_steps(survey))
+    if (job_view_makes_steps(job_view))
         fprintf(file, median < 0.01 ? ", %.0f steps/s" : ", %.3g steps/s", 1 / median);
     else if (steps->last)
-        put_duration(", none for ", steps->last, survey->taken, file);
+        put_duration(", none for ", steps->last, job_view->taken, file);
     if (steps->median)
         fprintf(file, median < 1 ? " (median step %.3g ms)" : " (median step %.3g s)",
                 median < 1 ? 1000 * median : median);
 }
 
-static void put_job(const struct survey *survey, FILE *file)
+static void put_job(const struct job_view *job_view, FILE *file)
 {
-    put_name(survey, file);
-    if (survey->count < survey->size)
-        fprintf(file, "  %d of its %d ranks", survey->count, survey->size);
+    put_name(job_view, file);
+    if (job_view->count < job_view->size)
+        fprintf(file, "  %d of its %d ranks", job_view->count, job_view->size);
     else
-        fprintf(file, "  %d rank%s", survey->count, survey->count == 1 ? "" : "s");
-    if (survey->host_count == 1)
-        fprintf(file, " on host %s", survey->hosts->name);
+        fprintf(file, "  %d rank%s", job_view->count, job_view->count == 1 ? "" : "s");
+    if (job_view->host_count == 1)
+        fprintf(file, " on host %s", job_view->hosts->name);
     else
-        fprintf(file, " on %d hosts", survey->host_count);
-    if (survey->epoch)
-        fprintf(file, "  epoch %d", survey->epoch);
-    if (survey->started)
-        put_duration("  up ", survey->started, survey->taken, file);
-    if (survey->steps.count)
-        put_steps(survey, file);
+        fprintf(file, " on %d hosts", job_view->host_count);
+    if (job_view->epoch)
+        fprintf(file, "  epoch %d", job_view->epoch);
+    if (job_view->started)
+        put_duration("  up ", job_view->started, job_view->taken, file);
+    if (job_view->steps.count)
+        put_steps(job_view, file);
     fputc('\n', file);
 }
 
-static void put_waiting(const struct survey *survey, FILE *file)
+static void put_waiting(const struct job_view *job_view, FILE *file)
 {
-    const struct page_waiting *first = survey_late(survey);
+    const struct page_waiting *first = job_view_late(job_view);
     char ranks[RANKS_SHOWN];
-    int count = survey->waitings.count;
+    int count = job_view->waitings.count;
     if (!first)
         return;
     fprintf(file, "waiting  %d request%s", count, count == 1 ? "" : "s");
     if (first->missing)
         fprintf(file, " for rank%s %s", first->missing == 1 ? "" : "s",
-                (survey_ranks(survey, first->parts, PART_MISSING, ranks, sizeof ranks), ranks));
+                (job_view_ranks(job_view, first->parts, PART_MISSING, ranks, sizeof ranks), ranks));
     for (int i = 0; i < count && i < TITLES_SHOWN; i++)
-        fprintf(file, "%s%s", i ? ", " : ": ", survey->waitings.list[i].request->title);
-    put_duration(count > TITLES_SHOWN ? ", ... (" : " (", first->since, survey->taken, file);
+        fprintf(file, "%s%s", i ? ", " : ": ", job_view->waitings.list[i].request->title);
+    put_duration(count > TITLES_SHOWN ? ", ... (" : " (", first->since, job_view->taken, file);
     fputs(")\n", file);
 }
 
@@ -114,10 +114,10 @@ struct row {
     uint64_t memory_bytes; /* the largest */
 };
 
-static void add_to_row(const struct survey *survey, struct row *row, const struct sight *rank)
+static void add_to_row(const struct job_view *job_view, struct row *row, const struct rank_view *rank)
 {
-    double share = survey_share_in_horovod(survey, rank);
-    const char *host = survey_host_of(rank);
+    double share = job_view_share_in_horovod(job_view, rank);
+    const char *host = job_view_host_of(rank);
     if (!row->count++)
         row->host = host;
     row->hosts += !row->last_host || strcmp(row->last_host, host) != 0;
@@ -126,37 +126,38 @@ static void add_to_row(const struct survey *survey, struct row *row, const struc
     row->memory_bytes = rank->memory_bytes > row->memory_bytes ? rank->memory_bytes : row->memory_bytes;
     if (rank->late_share > row->late_share) {
         row->late_share = rank->late_share;
-        row->late_per_step = slowness_per_step(survey, rank);
+        row->late_per_step = slowness_per_step(job_view, rank);
     }
 }
 
 /* Equal ranks are one row, and those that find no other row share the last one. Returns the number of rows;
  * `of` has the row of each rank. */
-static int make_rows(const struct survey *survey, struct row *rows, uint8_t *of)
+static int make_rows(const struct job_view *job_view, struct row *rows, uint8_t *of)
 {
-    const struct page_waiting *waiting = survey_late(survey);
+    const struct page_waiting *waiting = job_view_late(job_view);
     int made = 0;
-    for (int i = 0; i < survey->count; i++) {
+    for (int i = 0; i < job_view->count; i++) {
         struct row row = {.late = (waiting && waiting->parts[i] == PART_MISSING) ||
-                                  slowness_is_late(&survey->ranks[i])};
+                                  slowness_is_late(&job_view->ranks[i])};
         int at = 0;
-        verdict_state(&survey->ranks[i], row.state, sizeof row.state);
+        verdict_state(&job_view->ranks[i], row.state, sizeof row.state);
         while (at < made && (rows[at].late != row.late || strcmp(rows[at].state, row.state) != 0))
             at++;
         if (at == UINT8_MAX)
             at--;
         if (at == made)
             rows[made++] = row;
-        add_to_row(survey, &rows[at], &survey->ranks[i]);
+        add_to_row(job_view, &rows[at], &job_view->ranks[i]);
         of[i] = (uint8_t)at;
     }
     return made;
 }
 
-static void put_row(const struct survey *survey, const struct row *row, const uint8_t *of, int at, FILE *file)
+static void put_row(const struct job_view *job_view, const struct row *row, const uint8_t *of, int at,
+                    FILE *file)
 {
     char ranks[RANKS_SHOWN], hosts[HOSTS_SHOWN] = "";
-    survey_ranks(survey, of, at, ranks, sizeof ranks);
+    job_view_ranks(job_view, of, at, ranks, sizeof ranks);
     if (row->hosts == 1)
         append_text(hosts, sizeof hosts, "%s", row->host);
     else
@@ -167,18 +168,18 @@ static void put_row(const struct survey *survey, const struct row *row, const ui
 }
 
 /* The rows of few ranks come first. */
-static void put_table(const struct survey *survey, FILE *file)
+static void put_table(const struct job_view *job_view, FILE *file)
 {
-    struct row *rows = calloc((size_t)survey->count, sizeof *rows);
-    uint8_t *of = calloc((size_t)survey->count, 1);
-    int made = rows && of ? make_rows(survey, rows, of) : 0;
+    struct row *rows = calloc((size_t)job_view->count, sizeof *rows);
+    uint8_t *of = calloc((size_t)job_view->count, 1);
+    int made = rows && of ? make_rows(job_view, rows, of) : 0;
     fprintf(file, "%-12s %-12s %-38s %s\n", "rank", "host", "state",
             "in Horovod   late  late/step     memory");
     for (int shown = 0, members = 1; shown < made; members++) {
         for (int i = 0; i < made; i++) {
             if (rows[i].count != members)
                 continue;
-            put_row(survey, &rows[i], of, i, file);
+            put_row(job_view, &rows[i], of, i, file);
             shown++;
         }
     }
@@ -190,44 +191,45 @@ static void put_table(const struct survey *survey, FILE *file)
 
 static int compare_links(const void *one, const void *other)
 {
-    const struct survey_link *a = one, *b = other;
+    const struct job_view_link *a = one, *b = other;
     int order = (a->busy < b->busy) - (a->busy > b->busy);
     return order ? order : a->from != b->from ? a->from - b->from : a->to - b->to;
 }
 
 /* Those that are busy for longest. */
-static void put_links(const struct survey *survey, FILE *file)
+static void put_links(const struct job_view *job_view, FILE *file)
 {
-    double seconds = survey_seconds(survey);
-    struct survey_link *links = survey->link_count ? calloc((size_t)survey->link_count, sizeof *links) : NULL;
+    double seconds = job_view_seconds(job_view);
+    struct job_view_link *links =
+        job_view->link_count ? calloc((size_t)job_view->link_count, sizeof *links) : NULL;
     if (!links || seconds <= 0) {
         free(links);
         return;
     }
-    memcpy(links, survey->links, (size_t)survey->link_count * sizeof *links);
-    qsort(links, (size_t)survey->link_count, sizeof *links, compare_links);
+    memcpy(links, job_view->links, (size_t)job_view->link_count * sizeof *links);
+    qsort(links, (size_t)job_view->link_count, sizeof *links, compare_links);
     fputs("\nlinks  ", file);
-    for (int i = 0; i < survey->link_count && i < LINKS_SHOWN; i++) {
+    for (int i = 0; i < job_view->link_count && i < LINKS_SHOWN; i++) {
         double busy = (double)links[i].busy / CLOCK_SECOND;
-        fprintf(file, "  %s->%s %.3g MB/s, busy for %.0f %%", survey->hosts[links[i].from].name,
-                survey->hosts[links[i].to].name, busy > 0 ? (double)links[i].bytes / busy / 1e6 : 0,
+        fprintf(file, "  %s->%s %.3g MB/s, busy for %.0f %%", job_view->hosts[links[i].from].name,
+                job_view->hosts[links[i].to].name, busy > 0 ? (double)links[i].bytes / busy / 1e6 : 0,
                 100 * busy / seconds);
     }
-    fputs(survey->link_count > LINKS_SHOWN ? " ...\n" : "\n", file);
+    fputs(job_view->link_count > LINKS_SHOWN ? " ...\n" : "\n", file);
     free(links);
 }
 
-void status_text_write(const struct survey *survey, FILE *file)
+void status_text_write(const struct job_view *job_view, FILE *file)
 {
-    fprintf(file, "%s\n\n", survey->text);
-    put_job(survey, file);
-    put_waiting(survey, file);
+    fprintf(file, "%s\n\n", job_view->text);
+    put_job(job_view, file);
+    put_waiting(job_view, file);
     fputc('\n', file);
-    put_table(survey, file);
-    put_links(survey, file);
-    for (int i = 0; i < survey->count; i++) {
+    put_table(job_view, file);
+    put_links(job_view, file);
+    for (int i = 0; i < job_view->count; i++) {
         char rank[32];
-        snprintf(rank, sizeof rank, "%d", survey->ranks[i].page.identity.rank);
-        stack_write(survey->ranks[i].stack, rank, file);
+        snprintf(rank, sizeof rank, "%d", job_view->ranks[i].page.identity.rank);
+        stack_write(job_view->ranks[i].stack, rank, file);
     }
 }

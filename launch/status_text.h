@@ -1,13 +1,13 @@
-/* status_text.h - a survey as text for people. Pure; any thread. */
+/* status_text.h - a view of a job as text for people. Pure; any thread. */
 #ifndef HVD_LAUNCH_STATUS_TEXT_H
 #define HVD_LAUNCH_STATUS_TEXT_H
 
-#include "survey.h"
+#include "job_view.h"
 
 #include <stdio.h>
 
 /* Writes verdict, job, what it waits for, and a table of its ranks. */
-void status_text_write(const struct survey *survey, FILE *file);
+void status_text_write(const struct job_view *job_view, FILE *file);
 
 /* Writes "14 s", "16 min", "3.2 h" or "2.5 days". */
 void status_text_duration(double seconds, char *text, size_t capacity);

@@ -1,6 +1,6 @@
 /* status_trace.c - see status_trace.h. */
 #include "status_trace.h"
-#include "recall_client.h"
+#include "record_client.h"
 
 #include "base/status.h"
 
@@ -9,10 +9,10 @@
 
 #define STEPS 5 /* unless given */
 
-static hvd_code write_file(struct collected *collected, const struct survey *survey, const char *path,
+static hvd_code write_file(struct collected *collected, const struct job_view *job_view, const char *path,
                            char *text, size_t capacity, hvd_status *status)
 {
-    struct rank_trace trace = collected_trace(collected, survey->id);
+    struct rank_trace trace = collected_trace(collected, job_view->id);
     if (!rank_trace_measure(&trace).requests)
         return status_set(status, HVD_REFUSED, "no rank has recorded anything yet, so there is no timeline");
     FILE *file = fopen(path, "we");
@@ -22,20 +22,20 @@ static hvd_code write_file(struct collected *collected, const struct survey *sur
     if (file)
         fclose(file);
     if (!code)
-        rank_trace_describe(&trace, survey->size, path, bytes, text, capacity);
+        rank_trace_describe(&trace, job_view->size, path, bytes, text, capacity);
     return code;
 }
 
-hvd_code status_trace_write(const struct options *options, const struct survey *survey, bool asks, char *text,
-                            size_t capacity, hvd_status *status)
+hvd_code status_trace_write(const struct options *options, const struct job_view *job_view, bool asks,
+                            char *text, size_t capacity, hvd_status *status)
 {
     const struct history_window window = {.steps = options->steps ? (int)options->steps : STEPS,
-                                          .most = collected_share(RANK_TRACE_MOST, survey->size)};
+                                          .most = collected_share(RANK_TRACE_MOST, job_view->size)};
     struct collected collected = {0};
-    hvd_code code = asks ? recall_ask(survey->id, &window, &collected, status)
-                         : collected_take_here(&collected, survey, &window, status);
+    hvd_code code = asks ? record_query_ask(job_view->id, &window, &collected, status)
+                         : collected_take_here(&collected, job_view, &window, status);
     if (!code)
-        code = write_file(&collected, survey, options->timeline, text, capacity, status);
+        code = write_file(&collected, job_view, options->timeline, text, capacity, status);
     collected_free(&collected);
     return code;
 }

@@ -3,7 +3,7 @@
 #include "verdict.h"
 #include "activity.h"
 #include "slowness.h"
-#include "wrongness.h"
+#include "wrong_numbers.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -17,14 +17,14 @@
 #define RANKS_SHOWN 160                 /* characters of a list of ranks */
 
 struct job {
-    const struct survey *survey;
+    const struct job_view *job_view;
     char *text;
     size_t capacity;
 };
 
 static double seconds_since(const struct job *job, int64_t time)
 {
-    return (double)(job->survey->taken - time) / CLOCK_SECOND;
+    return (double)(job->job_view->taken - time) / CLOCK_SECOND;
 }
 
 /* ---- texts --------------------------------------------------------------------------------------------- */
@@ -33,7 +33,7 @@ static double seconds_since(const struct job *job, int64_t time)
 static int name_ranks(const struct job *job, const uint8_t *chosen, int which, char text[RANKS_SHOWN + 8])
 {
     char list[RANKS_SHOWN];
-    int count = survey_ranks(job->survey, chosen, which, list, sizeof list);
+    int count = job_view_ranks(job->job_view, chosen, which, list, sizeof list);
     snprintf(text, RANKS_SHOWN + 8, "rank%s %s", count == 1 ? "" : "s", list);
     return count;
 }
@@ -53,7 +53,7 @@ static const char *program_state(char state)
     }
 }
 
-static void write_program(const struct sight *rank, bool brief, char *text, size_t capacity)
+static void write_program(const struct rank_view *rank, bool brief, char *text, size_t capacity)
 {
     if (rank->stack && rank->stack->thread_count)
         activity_append(rank->stack, brief, text, capacity);
@@ -61,22 +61,22 @@ static void write_program(const struct sight *rank, bool brief, char *text, size
         append_text(text, capacity, "%s", program_state(rank->system.state));
 }
 
-void verdict_state(const struct sight *rank, char *text, size_t capacity)
+void verdict_state(const struct rank_view *rank, char *text, size_t capacity)
 {
-    static const char *const texts[] = {[SIGHT_UNSEEN] = "is on a host that does not answer",
-                                        [SIGHT_STOPPED] = "is stopped",
-                                        [SIGHT_ENDED] = "has ended",
-                                        [SIGHT_FAILED] = "has failed",
-                                        [SIGHT_LEFT] = "has left the job",
-                                        [SIGHT_STARTED] = "has not joined yet",
-                                        [SIGHT_JOINING] = "waits in init",
-                                        [SIGHT_WAITS] = "waits in Horovod"};
-    const struct page_request *request = sight_awaited(rank);
-    enum sight_state state = sight_state(rank);
+    static const char *const texts[] = {[RANK_VIEW_UNSEEN] = "is on a host that does not answer",
+                                        [RANK_VIEW_STOPPED] = "is stopped",
+                                        [RANK_VIEW_ENDED] = "has ended",
+                                        [RANK_VIEW_FAILED] = "has failed",
+                                        [RANK_VIEW_LEFT] = "has left the job",
+                                        [RANK_VIEW_STARTED] = "has not joined yet",
+                                        [RANK_VIEW_JOINING] = "waits in init",
+                                        [RANK_VIEW_WAITS] = "waits in Horovod"};
+    const struct page_request *request = rank_view_awaited(rank);
+    enum rank_view_state state = rank_view_state(rank);
     text[0] = '\0';
-    if (state == SIGHT_WAITS && request)
+    if (state == RANK_VIEW_WAITS && request)
         append_text(text, capacity, "waits in %s", request->title);
-    else if (state == SIGHT_PROGRAM)
+    else if (state == RANK_VIEW_PROGRAM)
         write_program(rank, true, text, capacity);
     else
         append_text(text, capacity, "%s", texts[state]);
@@ -87,8 +87,8 @@ void verdict_state(const struct sight *rank, char *text, size_t capacity)
 /* Adds what the others wait for because of this rank. */
 static void add_waiting(const struct job *job, int rank)
 {
-    for (int i = 0; i < job->survey->waitings.count; i++) {
-        const struct page_waiting *waiting = &job->survey->waitings.list[i];
+    for (int i = 0; i < job->job_view->waitings.count; i++) {
+        const struct page_waiting *waiting = &job->job_view->waitings.list[i];
         if (waiting->parts[rank] == PART_MISSING) {
             append_text(job->text, job->capacity, "; %d rank%s wait%s for it in %s", waiting->waits,
                         waiting->waits == 1 ? "" : "s", waiting->waits == 1 ? "s" : "",
@@ -101,17 +101,17 @@ static void add_waiting(const struct job *job, int rank)
 /* Names the hosts that have not answered, and what the others wait for meanwhile. */
 static bool say_silent(const struct job *job)
 {
-    const struct survey *survey = job->survey;
-    const struct page_waiting *first = survey_late(survey);
+    const struct job_view *job_view = job->job_view;
+    const struct page_waiting *first = job_view_late(job_view);
     char ranks[RANKS_SHOWN + 8];
     bool silent = false;
-    uint8_t *of_host = calloc((size_t)survey->count, 1);
-    for (int i = 0; of_host && i < survey->host_count; i++) {
-        const struct survey_host *host = &survey->hosts[i];
+    uint8_t *of_host = calloc((size_t)job_view->count, 1);
+    for (int i = 0; of_host && i < job_view->host_count; i++) {
+        const struct job_view_host *host = &job_view->hosts[i];
         if (host->answers)
             continue;
-        for (int j = 0; j < survey->count; j++)
-            of_host[j] = strcmp(survey_host_of(&survey->ranks[j]), host->name) == 0;
+        for (int j = 0; j < job_view->count; j++)
+            of_host[j] = strcmp(job_view_host_of(&job_view->ranks[j]), host->name) == 0;
         name_ranks(job, of_host, true, ranks);
         append_text(job->text, job->capacity, "%shost %s (%s) ", silent ? "; " : "", host->name, ranks);
         if (host->silent > 0)
@@ -129,13 +129,13 @@ static bool say_silent(const struct job *job)
 
 static bool say_stopped(const struct job *job)
 {
-    for (int i = 0; i < job->survey->count; i++) {
-        if (sight_state(&job->survey->ranks[i]) != SIGHT_STOPPED)
+    for (int i = 0; i < job->job_view->count; i++) {
+        if (rank_view_state(&job->job_view->ranks[i]) != RANK_VIEW_STOPPED)
             continue;
         append_text(job->text, job->capacity,
                     "rank %d (pid %d) is stopped, by SIGSTOP or a debugger; kill -CONT %d lets it go on",
-                    job->survey->ranks[i].page.identity.rank, job->survey->ranks[i].process,
-                    job->survey->ranks[i].process);
+                    job->job_view->ranks[i].page.identity.rank, job->job_view->ranks[i].process,
+                    job->job_view->ranks[i].process);
         add_waiting(job, i);
         return true;
     }
@@ -144,9 +144,9 @@ static bool say_stopped(const struct job *job)
 
 static bool say_ended(const struct job *job)
 {
-    for (int i = 0; i < job->survey->count; i++) {
-        const struct sight *rank = &job->survey->ranks[i];
-        if (sight_state(rank) != SIGHT_ENDED || rank->page.state == PAGE_STARTED)
+    for (int i = 0; i < job->job_view->count; i++) {
+        const struct rank_view *rank = &job->job_view->ranks[i];
+        if (rank_view_state(rank) != RANK_VIEW_ENDED || rank->page.state == PAGE_STARTED)
             continue;
         append_text(job->text, job->capacity, "the process of rank %d has ended without leaving the job",
                     rank->page.identity.rank);
@@ -158,11 +158,11 @@ static bool say_ended(const struct job *job)
 
 static bool say_failed(const struct job *job)
 {
-    for (int i = 0; i < job->survey->count; i++) {
-        if (job->survey->ranks[i].page.state != PAGE_FAILED)
+    for (int i = 0; i < job->job_view->count; i++) {
+        if (job->job_view->ranks[i].page.state != PAGE_FAILED)
             continue;
         append_text(job->text, job->capacity, "rank %d has failed: %s",
-                    job->survey->ranks[i].page.identity.rank, job->survey->ranks[i].page.cause);
+                    job->job_view->ranks[i].page.identity.rank, job->job_view->ranks[i].page.cause);
         return true;
     }
     return false;
@@ -172,11 +172,11 @@ static bool say_failed(const struct job *job)
 static bool say_never_joins(const struct job *job)
 {
     enum { JOINS = 1, ENDED };
-    uint8_t *chosen = job->survey->count > 0 ? calloc((size_t)job->survey->count, 1) : NULL;
+    uint8_t *chosen = job->job_view->count > 0 ? calloc((size_t)job->job_view->count, 1) : NULL;
     char waits[RANKS_SHOWN + 8], ended[RANKS_SHOWN + 8];
-    for (int i = 0; chosen && i < job->survey->count; i++) {
-        enum sight_state state = sight_state(&job->survey->ranks[i]);
-        chosen[i] = state == SIGHT_JOINING ? JOINS : state == SIGHT_ENDED ? ENDED : 0;
+    for (int i = 0; chosen && i < job->job_view->count; i++) {
+        enum rank_view_state state = rank_view_state(&job->job_view->ranks[i]);
+        chosen[i] = state == RANK_VIEW_JOINING ? JOINS : state == RANK_VIEW_ENDED ? ENDED : 0;
     }
     int waiting = chosen ? name_ranks(job, chosen, JOINS, waits) : 0;
     int gone = chosen ? name_ranks(job, chosen, ENDED, ended) : 0;
@@ -189,16 +189,16 @@ static bool say_never_joins(const struct job *job)
 
 static bool say_joining(const struct job *job)
 {
-    uint8_t *states = job->survey->count > 0 ? calloc((size_t)job->survey->count, 1) : NULL;
+    uint8_t *states = job->job_view->count > 0 ? calloc((size_t)job->job_view->count, 1) : NULL;
     char waits[RANKS_SHOWN + 8], missing[RANKS_SHOWN + 8];
-    for (int i = 0; states && i < job->survey->count; i++)
-        states[i] = (uint8_t)job->survey->ranks[i].page.state;
+    for (int i = 0; states && i < job->job_view->count; i++)
+        states[i] = (uint8_t)job->job_view->ranks[i].page.state;
     int waiting = states ? name_ranks(job, states, PAGE_JOINING, waits) : 0;
     int absent = states ? name_ranks(job, states, PAGE_STARTED, missing) : 0;
     if (waiting && absent)
         append_text(job->text, job->capacity, "%s wait%s in init for %s, which %s not got there", waits,
                     waiting == 1 ? "s" : "", missing, absent == 1 ? "has" : "have");
-    else if (waiting && job->survey->count < job->survey->size)
+    else if (waiting && job->job_view->count < job->job_view->size)
         append_text(job->text, job->capacity,
                     "%s wait%s in init for ranks that have no page here (on another host, not started, or "
                     "ended)",
@@ -214,9 +214,9 @@ static bool say_joining(const struct job *job)
 static bool sleep_without(const struct job *job, const struct page_waiting *one,
                           const struct page_waiting *other)
 {
-    for (int rank = 0; rank < job->survey->count; rank++) {
+    for (int rank = 0; rank < job->job_view->count; rank++) {
         if (one->parts[rank] == PART_WAITS &&
-            (other->parts[rank] != PART_MISSING || !job->survey->ranks[rank].page.thread_count))
+            (other->parts[rank] != PART_MISSING || !job->job_view->ranks[rank].page.thread_count))
             return false;
     }
     return true;
@@ -225,8 +225,8 @@ static bool sleep_without(const struct job *job, const struct page_waiting *one,
 /* Adds where a rank has submitted this request. */
 static void append_line(const struct job *job, const struct page_waiting *waiting)
 {
-    for (int rank = 0; rank < job->survey->count; rank++) {
-        const struct stack_frame *place = stack_place(job->survey->ranks[rank].stack);
+    for (int rank = 0; rank < job->job_view->count; rank++) {
+        const struct stack_frame *place = stack_place(job->job_view->ranks[rank].stack);
         if (waiting->parts[rank] != PART_WAITS || !place)
             continue;
         append_text(job->text, job->capacity, " (%s:%d)", stack_file_name(place->file), place->line);
@@ -239,8 +239,8 @@ static void append_line(const struct job *job, const struct page_waiting *waitin
 static bool say_branches(const struct job *job, const struct page_waiting *first)
 {
     char one[RANKS_SHOWN + 8], other[RANKS_SHOWN + 8];
-    for (int i = 0; i < job->survey->waitings.count; i++) {
-        const struct page_waiting *second = &job->survey->waitings.list[i];
+    for (int i = 0; i < job->job_view->waitings.count; i++) {
+        const struct page_waiting *second = &job->job_view->waitings.list[i];
         if (second == first || second->request->process_set != first->request->process_set ||
             !sleep_without(job, second, first) || !sleep_without(job, first, second))
             continue;
@@ -262,26 +262,26 @@ static bool say_branches(const struct job *job, const struct page_waiting *first
 /* Names the late ranks, and says what the first of them does of which a stack is known. */
 static void say_missing(const struct job *job, const struct page_waiting *first)
 {
-    const struct survey *survey = job->survey;
-    char waits[RANKS_SHOWN + 8], missing[RANKS_SHOWN + 8], does[SURVEY_TEXT / 2] = "";
+    const struct job_view *job_view = job->job_view;
+    char waits[RANKS_SHOWN + 8], missing[RANKS_SHOWN + 8], does[JOB_VIEW_TEXT / 2] = "";
     int late = -1;
-    for (int i = 0; i < survey->count; i++) {
+    for (int i = 0; i < job_view->count; i++) {
         if (first->parts[i] == PART_MISSING &&
-            (late < 0 || (survey->ranks[i].stack && !survey->ranks[late].stack)))
+            (late < 0 || (job_view->ranks[i].stack && !job_view->ranks[late].stack)))
             late = i;
     }
-    const struct sight *rank = &survey->ranks[late];
+    const struct rank_view *rank = &job_view->ranks[late];
     name_ranks(job, first->parts, PART_WAITS, waits);
     name_ranks(job, first->parts, PART_MISSING, missing);
-    if (sight_state(rank) == SIGHT_PROGRAM)
+    if (rank_view_state(rank) == RANK_VIEW_PROGRAM)
         write_program(rank, false, does, sizeof does);
     else
         verdict_state(rank, does, sizeof does);
     if (first->missing > 1)
         append_text(job->text, job->capacity, "%s are late, and ", missing);
     append_text(job->text, job->capacity, "rank %d ", rank->page.identity.rank);
-    if (survey->host_count > 1)
-        append_text(job->text, job->capacity, "(host %s) ", survey_host_of(rank));
+    if (job_view->host_count > 1)
+        append_text(job->text, job->capacity, "(host %s) ", job_view_host_of(rank));
     append_text(job->text, job->capacity, "%s; %s wait%s for %s in %s, for %.0f s", does, waits,
                 first->waits == 1 ? "s" : "", first->missing > 1 ? "them" : "it", first->request->title,
                 seconds_since(job, first->since));
@@ -289,7 +289,7 @@ static void say_missing(const struct job *job, const struct page_waiting *first)
 
 static bool say_late(const struct job *job)
 {
-    const struct page_waiting *first = survey_late(job->survey);
+    const struct page_waiting *first = job_view_late(job->job_view);
     char waits[RANKS_SHOWN + 8];
     if (!first)
         return false;
@@ -314,11 +314,11 @@ static bool say_late(const struct job *job)
 
 static bool say_slow(const struct job *job)
 {
-    for (int i = 0; i < job->survey->count; i++) {
-        const struct page_summary *page = &job->survey->ranks[i].page;
+    for (int i = 0; i < job->job_view->count; i++) {
+        const struct page_summary *page = &job->job_view->ranks[i].page;
         for (int j = 0; j < page->request_count; j++) {
             const struct page_request *request = &page->requests[j];
-            if (!request->decided || job->survey->taken - request->decided < SLOW)
+            if (!request->decided || job->job_view->taken - request->decided < SLOW)
                 continue;
             append_text(job->text, job->capacity,
                         "%s moves its data for %.0f s, and has not ended on rank %d", request->title,
@@ -330,11 +330,11 @@ static bool say_slow(const struct job *job)
 }
 
 /* Returns the operations per second of the rank that has ended most since the look before. */
-static double operations_per_second(const struct survey *survey)
+static double operations_per_second(const struct job_view *job_view)
 {
     double rate = 0;
-    for (int i = 0; i < survey->count; i++) {
-        const struct sight *rank = &survey->ranks[i];
+    for (int i = 0; i < job_view->count; i++) {
+        const struct rank_view *rank = &job_view->ranks[i];
         uint64_t all = rank->page.all.succeeded + rank->page.all.failed, before = rank->ended_before;
         if (all > before && rank->seconds > 0) /* the counters of a new epoch start at 0 */
             rate =
@@ -346,9 +346,9 @@ static double operations_per_second(const struct survey *survey)
 /* Adds what the first rank does of which a stack is known. */
 static void add_program(const struct job *job)
 {
-    for (int i = 0; i < job->survey->count; i++) {
-        const struct sight *rank = &job->survey->ranks[i];
-        if (sight_state(rank) != SIGHT_PROGRAM || !rank->stack)
+    for (int i = 0; i < job->job_view->count; i++) {
+        const struct rank_view *rank = &job->job_view->ranks[i];
+        if (rank_view_state(rank) != RANK_VIEW_PROGRAM || !rank->stack)
             continue;
         append_text(job->text, job->capacity, "; rank %d ", rank->page.identity.rank);
         write_program(rank, false, job->text, job->capacity);
@@ -359,17 +359,17 @@ static void add_program(const struct job *job)
 /* Says how fast the job is, and that no rank holds it up, which rank 0 knows. */
 static void say_rate(const struct job *job, double rate)
 {
-    const struct survey *survey = job->survey;
-    const struct page_steps *steps = &survey->steps;
+    const struct job_view *job_view = job->job_view;
+    const struct page_steps *steps = &job_view->steps;
     double median = (double)steps->median / CLOCK_SECOND, late = 0;
-    for (int i = 0; i < survey->count; i++)
-        late = survey->ranks[i].late_share > late ? survey->ranks[i].late_share : late;
-    if (survey_makes_steps(survey))
+    for (int i = 0; i < job_view->count; i++)
+        late = job_view->ranks[i].late_share > late ? job_view->ranks[i].late_share : late;
+    if (job_view_makes_steps(job_view))
         append_text(job->text, job->capacity, "healthy: step %lld, %.3g steps/s (%.3g ms)",
                     (long long)steps->number, 1 / median, 1000 * median);
     else
         append_text(job->text, job->capacity, "healthy: %.0f operations/s", rate);
-    if (survey->ranks->page.reporter_count && survey->ranks->page.identity.rank == 0)
+    if (job_view->ranks->page.reporter_count && job_view->ranks->page.identity.rank == 0)
         append_text(job->text, job->capacity, ", no rank is late by more than %d %%", (int)(100 * late) + 1);
     else
         append_text(job->text, job->capacity, ", and no rank waits for long");
@@ -377,11 +377,11 @@ static void say_rate(const struct job *job, double rate)
 
 static void say_progress(const struct job *job)
 {
-    int64_t progress = job->survey->progress;
-    double rate = operations_per_second(job->survey);
+    int64_t progress = job->job_view->progress;
+    double rate = operations_per_second(job->job_view);
     if (rate > 0)
         say_rate(job, rate);
-    else if (progress && job->survey->taken - progress < RECENT)
+    else if (progress && job->job_view->taken - progress < RECENT)
         append_text(job->text, job->capacity, "healthy: the last operation ended %.1f s ago",
                     seconds_since(job, progress));
     else if (progress)
@@ -391,20 +391,20 @@ static void say_progress(const struct job *job)
                     seconds_since(job, progress));
     else
         append_text(job->text, job->capacity, "no rank has used Horovod yet");
-    if (rate <= 0 && (!progress || job->survey->taken - progress >= RECENT))
+    if (rate <= 0 && (!progress || job->job_view->taken - progress >= RECENT))
         add_program(job);
 }
 
-enum verdict verdict_write(const struct survey *survey, char *text, size_t capacity)
+enum verdict verdict_write(const struct job_view *job_view, char *text, size_t capacity)
 {
-    const struct job job = {survey, text, capacity};
+    const struct job job = {job_view, text, capacity};
     text[0] = '\0';
     if (say_silent(&job) || say_stopped(&job) || say_ended(&job) || say_failed(&job) || say_never_joins(&job))
         return VERDICT_BROKEN;
     bool late =
-        say_joining(&job) || say_late(&job) || say_slow(&job) || slowness_write(survey, text, capacity);
-    char wrong[SURVEY_TEXT] = "";
-    if (wrongness_write(survey, wrong, sizeof wrong)) {
+        say_joining(&job) || say_late(&job) || say_slow(&job) || slowness_write(job_view, text, capacity);
+    char wrong[JOB_VIEW_TEXT] = "";
+    if (wrong_numbers_write(job_view, wrong, sizeof wrong)) {
         append_text(text, capacity, "%s%s", late ? "; " : "", wrong);
         return VERDICT_BROKEN;
     }

@@ -2,12 +2,12 @@
 #ifndef HVD_LAUNCH_VERDICT_H
 #define HVD_LAUNCH_VERDICT_H
 
-#include "survey.h"
+#include "job_view.h"
 
-/* Writes the verdict on a survey whose other fields are complete; returns what it is. */
-enum verdict verdict_write(const struct survey *survey, char *text, size_t capacity);
+/* Writes the verdict on a view of a job whose other fields are complete; returns what it is. */
+enum verdict verdict_write(const struct job_view *job_view, char *text, size_t capacity);
 
 /* Writes what the rank does. */
-void verdict_state(const struct sight *rank, char *text, size_t capacity);
+void verdict_state(const struct rank_view *rank, char *text, size_t capacity);
 
 #endif

@@ -1,11 +1,11 @@
 /* stacks.c - see stacks.h. A question is answered in up to three stages:
  *
- *   1. An errand asks the source (hvd_set_stack_source), which may wait for the interpreter's lock.
+ *   1. A bounded call asks the source (hvd_set_stack_source), which may wait for the interpreter's lock.
  *   2. If there is no source, or no answer in time, a signal interrupts the program's thread.
- *   3. Another errand adds what needs a lock of the loader or a disk: names of C functions, and lines of the
- *      program's files. The answer is there before, without them.
+ *   3. Another bounded call adds what needs a lock of the loader or a disk: names of C functions, and lines
+ * of the program's files. The answer is there before, without them.
  *
- * Errands that hang are left behind, so the thread itself never does. What is static belongs to the process:
+ * Calls that hang are left behind, so the thread itself never does. What is static belongs to the process:
  * contexts in one process take turns. */
 #include "engine/stacks.h"
 
@@ -13,7 +13,7 @@
 #include "base/platform.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "engine/errand.h"
+#include "engine/bounded_call.h"
 #include "engine/stack_signal.h"
 #include "watch/page_stack.h"
 
@@ -53,7 +53,7 @@ static int users; /* contexts that are open */
 static hvd_stack_source source;
 static struct found found;
 
-/* Of an errand while it runs, then of the thread that has the turn. */
+/* Of a bounded call while it runs, then of the thread that has the turn. */
 static struct {
     hvd_stack_source source;
     int32_t threads[THREADS];
@@ -188,7 +188,7 @@ static void run_details(void)
     compose(&detailed, true);
 }
 
-static struct errand add_details = {.run = run_details};
+static struct bounded_call add_details = {.run = run_details};
 
 /* ---- stages -------------------------------------------------------------------------------------------- */
 
@@ -197,11 +197,11 @@ static void run_source(void)
     asked.length = asked.source.write(asked.threads, asked.count, asked.text, sizeof asked.text);
 }
 
-static struct errand ask_source = {.run = run_source};
+static struct bounded_call ask_source = {.run = run_source};
 
 static bool take_by_source(struct stacks *stacks)
 {
-    if (!source.write || !errand_wait(&ask_source, 0, &stacks->stop))
+    if (!source.write || !bounded_call_wait(&ask_source, 0, &stacks->stop))
         return false;
     asked.source = source;
     asked.threads[0] = found.program;
@@ -211,7 +211,7 @@ static bool take_by_source(struct stacks *stacks)
         if (thread && thread != found.program)
             asked.threads[asked.count++] = thread;
     }
-    if (!errand_run(&ask_source, clock_now() + SOURCE_TIME, &stacks->stop) || !asked.length)
+    if (!bounded_call_run(&ask_source, clock_now() + SOURCE_TIME, &stacks->stop) || !asked.length)
         return false;
     found.how = "asked";
     found.length = asked.length < sizeof found.frames ? asked.length : sizeof found.frames;
@@ -249,9 +249,9 @@ static void answer(struct stacks *stacks, unsigned question)
         take_by_signal(stacks);
     compose(&found, false);
     page_stack_answer(stacks->page, question, found.answer, found.used, false);
-    if (errand_wait(&add_details, 0, &stacks->stop)) {
+    if (bounded_call_wait(&add_details, 0, &stacks->stop)) {
         detailed = found;
-        if (errand_run(&add_details, clock_now() + DETAILS_TIME, &stacks->stop)) {
+        if (bounded_call_run(&add_details, clock_now() + DETAILS_TIME, &stacks->stop)) {
             memcpy(found.answer, detailed.answer, detailed.used);
             found.used = detailed.used;
         }
@@ -319,8 +319,8 @@ void stacks_forget(void)
 {
     turn = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     users = 0;
-    errand_forget(&ask_source);
-    errand_forget(&add_details);
+    bounded_call_forget(&ask_source);
+    bounded_call_forget(&add_details);
     stack_signal_forget();
 }
 
@@ -331,6 +331,6 @@ void hvd_set_stack_source(const hvd_stack_source *given)
     memset(&source, 0, sizeof source);
     if (given && given->struct_size >= sizeof source)
         source = *given;
-    errand_wait(&ask_source, clock_now() + CLOCK_SECOND, &never);
+    bounded_call_wait(&ask_source, clock_now() + CLOCK_SECOND, &never);
     pthread_mutex_unlock(&turn);
 }

@@ -4,8 +4,8 @@
 #include "base/status.h"
 #include "launch/agents.h"
 #include "launch/monitor.h"
-#include "launch/recall.h"
-#include "launch/recall_client.h"
+#include "launch/record_client.h"
+#include "launch/record_query.h"
 #include "launch/starter.h"
 #include "launch/status_client.h"
 #include "launch/status_json.h"
@@ -64,7 +64,8 @@ static void receive_as_agent(struct frames *frames, enum frame_kind kind, struct
     if (kind == FRAME_JOB && job_terms_get(&terms, body) && terms.count < 1)
         abort();
     struct history_window window;
-    if (kind == FRAME_RECALL && window_get(&window, body) && (window.most < 0 || window.most > PAGE_RECORDS))
+    if (kind == FRAME_RECORD_QUERY && window_get(&window, body) &&
+        (window.most < 0 || window.most > PAGE_RECORDS))
         abort();
     if (kind == FRAME_START && start_get(&start, body) && start.slot < 0)
         abort();
@@ -86,15 +87,15 @@ static void read_all(struct source *source, const uint8_t *bytes, size_t length)
 }
 
 /* What was understood can be printed. */
-static void check_surveys(const struct surveys *surveys, void *argument)
+static void check_job_views(const struct job_views *job_views, void *argument)
 {
     FILE *file = fopen("/dev/null", "w");
     (void)argument;
-    for (int i = 0; file && i < surveys->count; i++) {
-        if (!surveys->list[i].count)
+    for (int i = 0; file && i < job_views->count; i++) {
+        if (!job_views->list[i].count)
             abort();
-        status_text_write(&surveys->list[i], file);
-        status_json_write(&surveys->list[i], file);
+        status_text_write(&job_views->list[i], file);
+        status_json_write(&job_views->list[i], file);
     }
     if (file)
         fclose(file);
@@ -102,16 +103,16 @@ static void check_surveys(const struct surveys *surveys, void *argument)
 
 static void read_as_status(const uint8_t *bytes, size_t length)
 {
-    struct surveys surveys = {0};
+    struct job_views job_views = {0};
     struct launchers launchers = {.list = calloc(1, sizeof *launchers.list), .count = 1};
     if (!launchers.list)
         abort();
-    launchers.list->found = &surveys;
+    launchers.list->found = &job_views;
     struct source source = {
         .frames = {.owner = launchers.list, .receive = launcher_receive, .limit = FRAME_LIMIT_ANSWER}};
     read_all(&source, bytes, length);
-    check_surveys(&surveys, NULL);
-    surveys_free(&surveys);
+    check_job_views(&job_views, NULL);
+    job_views_free(&job_views);
     launchers_free(&launchers);
 }
 
@@ -126,18 +127,18 @@ static void write_trace(const struct collected *collected)
 }
 
 /* As --status --timeline, which then writes what it has got. */
-static void read_as_recall(const uint8_t *bytes, size_t length)
+static void read_as_record_query(const uint8_t *bytes, size_t length)
 {
     struct collected collected = {0};
-    struct recall_client client = {.collected = &collected};
+    struct record_client client = {.collected = &collected};
     struct source source = {
-        .frames = {.owner = &client, .receive = recall_receive, .limit = FRAME_LIMIT_ANSWER}};
+        .frames = {.owner = &client, .receive = record_query_receive, .limit = FRAME_LIMIT_ANSWER}};
     read_all(&source, bytes, length);
     write_trace(&collected);
     collected_free(&collected);
 }
 
-static void on_recalled(const struct collected *collected, void *argument)
+static void on_records(const struct collected *collected, void *argument)
 {
     (void)argument;
     write_trace(collected);
@@ -153,8 +154,8 @@ static void on_event(struct table *table, const struct event *event)
         if (table->starter->start(table->list[i], NULL))
             abort();
     const struct history_window window = {.steps = 5, .most = 100};
-    if (monitor_ask(table->monitor, STACKS_NONE, check_surveys, NULL, NULL) ||
-        recall_start(table->recall, &window, on_recalled, NULL, NULL))
+    if (monitor_ask(table->monitor, STACKS_NONE, check_job_views, NULL, NULL) ||
+        record_query_start(table->record_query, &window, on_records, NULL, NULL))
         abort();
 }
 
@@ -165,7 +166,7 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
     char *words[] = {"true", NULL};
     hvd_status status;
     struct monitor monitor;
-    struct recall recall;
+    struct record_query record_query;
     struct options options = {.command = words, .values = calloc((size_t)setting_count, sizeof(char *))};
     struct settings settings = {.timeline = "", .timeline_ranks = "0", .failure_timeline = "folder"};
     struct hosts hosts = {0};
@@ -190,7 +191,7 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
         uv_loop_init(&table.loop) || uv_timer_init(&table.loop, &table.clock))
         abort();
     monitor_init(&monitor, &table);
-    recall_init(&recall, &table);
+    record_query_init(&record_query, &table);
     *agents = (struct agents){.list = list, .count = 2, .of_host = of_host, .assigning = true};
     for (int i = 0; i < 2; i++) {
         list[i] =
@@ -207,7 +208,7 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
     read_all(&source, bytes, length);
     table_close(&table);
     monitor_free(&monitor);
-    recall_free(&recall);
+    record_query_free(&record_query);
     hosts_free(&hosts);
     free(options.values);
 }
@@ -222,7 +223,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     } else if (bytes[0] == 2) {
         read_as_status(bytes + 1, length - 1);
     } else if (bytes[0] == 3) {
-        read_as_recall(bytes + 1, length - 1);
+        read_as_record_query(bytes + 1, length - 1);
     } else {
         read_as_launcher(bytes + 1, length - 1);
     }

@@ -290,8 +290,8 @@ def test_connections_to_a_launcher(launcher: Launcher) -> None:
 
     asker = Asker(job)
     asker.send("FRAME_ASK", text(own) + b"\0")
-    heard, survey = kinds["FRAME_HEARD"], kinds["FRAME_SURVEY"]
-    assert asker.receive() == [heard, survey, *[kinds["FRAME_SIGHT"]] * 2, kinds["FRAME_LOOKED"]]
+    heard, survey = kinds["FRAME_HEARD"], kinds["FRAME_JOB_VIEW"]
+    assert asker.receive() == [heard, survey, *[kinds["FRAME_RANK_VIEW"]] * 2, kinds["FRAME_LOOKED"]]
 
     asker = Asker(job)
     asker.send("FRAME_ASK", text("0.9") + b"\0")

@@ -4,7 +4,7 @@
 
 enum { RANKS = 6, REPORTERS = 4, NOW = 1200 };
 
-static struct sight ranks[RANKS];
+static struct rank_view ranks[RANKS];
 static struct page_reporter reporters[RANKS][REPORTERS];
 
 /* Node `node` has waited for `rank` alone. */
@@ -20,7 +20,7 @@ static int start(void **state)
 {
     (void)state;
     for (int i = 0; i < RANKS; i++) {
-        ranks[i] = (struct sight){0};
+        ranks[i] = (struct rank_view){0};
         ranks[i].page.identity.rank = i;
     }
     return 0;

@@ -11,10 +11,10 @@
 enum { RANKS = 4 };
 
 struct scene {
-    struct survey survey;
-    struct sight ranks[RANKS];
-    struct survey_host hosts[2];
-    struct survey_link links[2];
+    struct job_view job_view;
+    struct rank_view ranks[RANKS];
+    struct job_view_host hosts[2];
+    struct job_view_link links[2];
     struct metrics_past past;
     char *text;
 };
@@ -22,25 +22,25 @@ struct scene {
 /* Two ranks on each of the hosts a and b, which have run for 100 s. */
 static void start(struct scene *scene)
 {
-    *scene = (struct scene){.survey = {.size = RANKS,
-                                       .count = RANKS,
-                                       .ranks = scene->ranks,
-                                       .hosts = scene->hosts,
-                                       .host_count = 2,
-                                       .taken = 100 * CLOCK_SECOND,
-                                       .taken_at = 1764208100 * CLOCK_SECOND,
-                                       .started = 1 * CLOCK_SECOND,
-                                       .progress = 99 * CLOCK_SECOND + CLOCK_SECOND / 2,
-                                       .steps.count = 7,
-                                       .samples = 96}};
-    scene->links[0] = (struct survey_link){0, 1, 5000, 3, 98 * CLOCK_SECOND, 2 * CLOCK_SECOND};
-    scene->links[1] = (struct survey_link){1, 0, 4000, 0, 7 * CLOCK_SECOND, 0};
-    scene->survey.links = scene->links;
-    scene->survey.link_count = 2;
-    strcpy(scene->survey.id, "a61c0f3e");
-    strcpy(scene->survey.name, "train");
+    *scene = (struct scene){.job_view = {.size = RANKS,
+                                         .count = RANKS,
+                                         .ranks = scene->ranks,
+                                         .hosts = scene->hosts,
+                                         .host_count = 2,
+                                         .taken = 100 * CLOCK_SECOND,
+                                         .taken_at = 1764208100 * CLOCK_SECOND,
+                                         .started = 1 * CLOCK_SECOND,
+                                         .progress = 99 * CLOCK_SECOND + CLOCK_SECOND / 2,
+                                         .steps.count = 7,
+                                         .samples = 96}};
+    scene->links[0] = (struct job_view_link){0, 1, 5000, 3, 98 * CLOCK_SECOND, 2 * CLOCK_SECOND};
+    scene->links[1] = (struct job_view_link){1, 0, 4000, 0, 7 * CLOCK_SECOND, 0};
+    scene->job_view.links = scene->links;
+    scene->job_view.link_count = 2;
+    strcpy(scene->job_view.id, "a61c0f3e");
+    strcpy(scene->job_view.name, "train");
     for (int i = 0; i < RANKS; i++) {
-        struct sight *rank = &scene->ranks[i];
+        struct rank_view *rank = &scene->ranks[i];
         const char *host = i < 2 ? "a" : "b";
         strcpy(scene->hosts[i / 2].name, host);
         strcpy(rank->page.identity.host, host);
@@ -56,7 +56,7 @@ static void start(struct scene *scene)
         rank->page.parameter_checks = 12;
         rank->page.divergences = 1;
         rank->late_ns = i * CLOCK_SECOND;
-        rank->times = (struct sight_times){3 * CLOCK_SECOND, 1 * CLOCK_SECOND, 2 * CLOCK_SECOND};
+        rank->times = (struct rank_view_times){3 * CLOCK_SECOND, 1 * CLOCK_SECOND, 2 * CLOCK_SECOND};
         rank->page.all.wait_ns = 1930000000;
         rank->page.negotiations[1] = 10;
         rank->page.negotiations[PAGE_NEGOTIATIONS - 1] = 1;
@@ -71,7 +71,7 @@ static void write_text(struct scene *scene, int limit)
     size_t length;
     free(scene->text);
     FILE *file = open_memstream(&scene->text, &length);
-    metrics_write(file, &scene->survey, limit, &scene->past);
+    metrics_write(file, &scene->job_view, limit, &scene->past);
     fclose(file);
 }
 
@@ -141,7 +141,7 @@ TEST(test_ranks_in_trouble)
     start(&scene);
     scene.ranks[0].system.state = 'T';
     scene.ranks[1].process = 0;
-    scene.ranks[2] = (struct sight){.page.identity = scene.ranks[2].page.identity};
+    scene.ranks[2] = (struct rank_view){.page.identity = scene.ranks[2].page.identity};
     scene.ranks[3].page.state = PAGE_FAILED;
     write_text(&scene, RANKS);
     has(&scene, "horovod_ranks_silent 3");
@@ -185,7 +185,7 @@ TEST(test_many_ranks_are_added_up_by_host)
     has(&scene, "horovod_resident_memory_bytes{host=\"b\"} 2000");
     /* A host of which no rank is seen has a gap. */
     for (int i = 2; i < RANKS; i++)
-        scene.ranks[i] = (struct sight){.page.identity = scene.ranks[i].page.identity};
+        scene.ranks[i] = (struct rank_view){.page.identity = scene.ranks[i].page.identity};
     write_text(&scene, RANKS - 1);
     has(&scene, "horovod_rank_up{host=\"b\"} 0");
     has_no(&scene, "wait_seconds_total{host=\"b\"}");
@@ -196,7 +196,7 @@ TEST(test_labels_of_any_bytes)
 {
     struct scene scene;
     start(&scene);
-    strcpy(scene.survey.name, "a\"b\\c\nd\xff\xc3\xa9{},=");
+    strcpy(scene.job_view.name, "a\"b\\c\nd\xff\xc3\xa9{},=");
     write_text(&scene, RANKS);
     assert_non_null(strstr(scene.text, "name=\"a\\\"b\\\\c\\nd\xef\xbf\xbd\xc3\xa9{},=\""));
     end(&scene);
@@ -215,9 +215,9 @@ TEST(test_counters_never_fall)
     has(&scene, "horovod_late_seconds_total{rank=\"3\"} 3");
     has(&scene, "horovod_program_seconds_total{rank=\"1\",state=\"blocked\"} 2");
     /* The rank that has made most steps is no longer seen. */
-    scene.survey.steps.count--;
-    scene.survey.samples -= 24;
-    scene.ranks[0] = (struct sight){.page.identity = scene.ranks[0].page.identity};
+    scene.job_view.steps.count--;
+    scene.job_view.samples -= 24;
+    scene.ranks[0] = (struct rank_view){.page.identity = scene.ranks[0].page.identity};
     write_text(&scene, RANKS);
     has(&scene, "horovod_steps_total 7");
     has(&scene, "horovod_samples_total 96");
@@ -237,8 +237,8 @@ TEST(test_a_new_epoch_starts_again)
     struct scene scene;
     start(&scene);
     write_text(&scene, RANKS);
-    scene.survey.epoch = 1;
-    scene.survey.steps.count = 1;
+    scene.job_view.epoch = 1;
+    scene.job_view.steps.count = 1;
     write_text(&scene, RANKS);
     has(&scene, "horovod_steps_total 1");
     end(&scene);
@@ -247,19 +247,19 @@ TEST(test_a_new_epoch_starts_again)
 TEST(test_links)
 {
     struct scene scene;
-    struct survey_link links[4] = {{0, 1, 100, 1, 9 * CLOCK_SECOND, 1 * CLOCK_SECOND},
-                                   {0, 2, 200, 2, 5 * CLOCK_SECOND, 4 * CLOCK_SECOND}};
-    struct survey_host hosts[3] = {{.name = "a"}, {.name = "b"}, {.name = "c"}};
+    struct job_view_link links[4] = {{0, 1, 100, 1, 9 * CLOCK_SECOND, 1 * CLOCK_SECOND},
+                                     {0, 2, 200, 2, 5 * CLOCK_SECOND, 4 * CLOCK_SECOND}};
+    struct job_view_host hosts[3] = {{.name = "a"}, {.name = "b"}, {.name = "c"}};
     start(&scene);
-    scene.survey.links = links;
-    scene.survey.hosts = hosts;
-    scene.survey.host_count = 3;
+    scene.job_view.links = links;
+    scene.job_view.hosts = hosts;
+    scene.job_view.host_count = 3;
     write_text(&scene, RANKS);
     has(&scene, "horovod_link_sent_bytes_total{host=\"a\",peer=\"c\"} 200");
     /* A connection was closed, a link is new. */
     links[0].bytes = 50;
-    links[2] = (struct survey_link){1, 0, 7, 0, 1, 1};
-    scene.survey.link_count = 3;
+    links[2] = (struct job_view_link){1, 0, 7, 0, 1, 1};
+    scene.job_view.link_count = 3;
     write_text(&scene, RANKS);
     has(&scene, "horovod_link_sent_bytes_total{host=\"a\",peer=\"b\"} 100");
     has(&scene, "horovod_link_sent_bytes_total{host=\"b\",peer=\"a\"} 7");
@@ -277,7 +277,7 @@ TEST(test_a_stall)
     struct scene scene;
     struct page_waiting waiting = {.since = 86 * CLOCK_SECOND, .waits = 1, .missing = 2, .hidden = 1};
     start(&scene);
-    scene.survey.waitings = (struct page_waitings){.list = &waiting, .count = 1};
+    scene.job_view.waitings = (struct page_waitings){.list = &waiting, .count = 1};
     write_text(&scene, RANKS);
     has(&scene, "horovod_stalled_seconds 14");
     has(&scene, "horovod_stalled_ranks 3");

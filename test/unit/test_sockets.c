@@ -65,7 +65,7 @@ static void transfer(const struct pair *pair)
     }
 }
 
-static const struct socket_sight *find(const struct sockets *sockets, uint16_t port)
+static const struct socket_view *find(const struct sockets *sockets, uint16_t port)
 {
     for (int i = 0; i < sockets->count; i++) {
         if (sockets->list[i].local.port == port)
@@ -87,8 +87,8 @@ TEST(both_ends_of_a_connection)
     struct pair pair = connect_pair();
     transfer(&pair);
     struct sockets sockets = read_own();
-    const struct socket_sight *sender = find(&sockets, pair.ports[0]);
-    const struct socket_sight *receiver = find(&sockets, pair.ports[1]);
+    const struct socket_view *sender = find(&sockets, pair.ports[0]);
+    const struct socket_view *receiver = find(&sockets, pair.ports[1]);
     assert_non_null(sender);
     assert_non_null(receiver);
     assert_memory_equal(&sender->local, &receiver->remote, sizeof sender->local);
@@ -114,19 +114,19 @@ TEST(connections_of_other_processes_are_left_out)
     close_pair(&pair);
 }
 
-static struct socket_sight between(int from, int from_port, int to, int to_port, uint64_t busy)
+static struct socket_view between(int from, int from_port, int to, int to_port, uint64_t busy)
 {
-    return (struct socket_sight){.local = {{10, (uint8_t)from}, (uint16_t)from_port},
-                                 .remote = {{10, (uint8_t)to}, (uint16_t)to_port},
-                                 .bytes = 1000,
-                                 .busy = busy,
-                                 .receiver_limited = busy / 2,
-                                 .retransmitted = 1};
+    return (struct socket_view){.local = {{10, (uint8_t)from}, (uint16_t)from_port},
+                                .remote = {{10, (uint8_t)to}, (uint16_t)to_port},
+                                .bytes = 1000,
+                                .busy = busy,
+                                .receiver_limited = busy / 2,
+                                .retransmitted = 1};
 }
 
 TEST(sockets_as_a_message)
 {
-    struct socket_sight list[] = {between(1, 5, 2, 6, 50), between(3, 7, 4, 8, 90)};
+    struct socket_view list[] = {between(1, 5, 2, 6, 50), between(3, 7, 4, 8, 90)};
     struct wire_writer writer = {0}, again = {0};
     struct sockets back;
     sockets_put(&(struct sockets){list, 2, 2}, &writer);

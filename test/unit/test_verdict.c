@@ -1,5 +1,5 @@
 /* test_verdict.c - the sentence of `horovodrun --status` for jobs in every state that pages can tell. */
-#include "../../launch/surveys.h"
+#include "../../launch/job_views.h"
 #include "../../launch/verdict.h"
 #include "test.h"
 
@@ -14,9 +14,9 @@ enum { RANKS = 4, HOSTS = 2 };
 #define NOW (100 * CLOCK_SECOND)
 
 struct scene {
-    struct sight ranks[RANKS];
+    struct rank_view ranks[RANKS];
     struct page_request requests[RANKS][2];
-    struct survey_host hosts[HOSTS];
+    struct job_view_host hosts[HOSTS];
 };
 
 /* All ranks run, and have used Horovod 20 s ago. */
@@ -24,7 +24,7 @@ static void start(struct scene *scene)
 {
     *scene = (struct scene){.hosts = {{.name = "a", .answers = true}, {.name = "b", .answers = true}}};
     for (int i = 0; i < RANKS; i++) {
-        struct sight *rank = &scene->ranks[i];
+        struct rank_view *rank = &scene->ranks[i];
         rank->seen = true;
         rank->seconds = 0.1;
         rank->process = 10 + i;
@@ -54,15 +54,15 @@ static struct page_request *submit(struct scene *scene, int i, const char *title
     return request;
 }
 
-/* Fails unless the survey of the scene has this verdict. */
+/* Fails unless the view of the scene's job has this verdict. */
 static void says(const struct scene *scene, enum verdict expected, const char *words)
 {
-    struct surveys surveys;
-    struct survey_origin origin = {.taken = NOW, .hosts = scene->hosts, .host_count = HOSTS};
-    struct sight *sights = calloc(RANKS, sizeof *sights);
-    for (int i = 0; sights && i < RANKS; i++) {
-        struct page_summary *page = &sights[i].page;
-        sights[i] = scene->ranks[i];
+    struct job_views job_views;
+    struct job_view_origin origin = {.taken = NOW, .hosts = scene->hosts, .host_count = HOSTS};
+    struct rank_view *views = calloc(RANKS, sizeof *views);
+    for (int i = 0; views && i < RANKS; i++) {
+        struct page_summary *page = &views[i].page;
+        views[i] = scene->ranks[i];
         page->requests = calloc(2, sizeof *page->requests);
         assert_non_null(page->requests);
         memcpy(page->requests, scene->requests[i], sizeof scene->requests[i]);
@@ -72,11 +72,11 @@ static void says(const struct scene *scene, enum verdict expected, const char *w
             *page->reporters = *scene->ranks[i].page.reporters;
         }
     }
-    ASSERT_OK(surveys_make(sights, RANKS, &origin, &surveys, &check_status));
-    assert_int_equal(surveys.count, 1);
-    assert_string_equal(surveys.list->text, words);
-    assert_int_equal(surveys.list->verdict, expected);
-    surveys_free(&surveys);
+    ASSERT_OK(job_views_make(views, RANKS, &origin, &job_views, &check_status));
+    assert_int_equal(job_views.count, 1);
+    assert_string_equal(job_views.list->text, words);
+    assert_int_equal(job_views.list->verdict, expected);
+    job_views_free(&job_views);
 }
 
 TEST(test_a_late_rank)
@@ -254,7 +254,7 @@ static struct stack *stack_of(const char *text)
 static void is_late(const char *stack, const char *words)
 {
     struct scene scene;
-    char whole[SURVEY_TEXT];
+    char whole[JOB_VIEW_TEXT];
     start(&scene);
     for (int i = 0; i < RANKS; i++)
         if (i != 1)
@@ -331,10 +331,10 @@ TEST(test_hosts_that_do_not_answer)
     submit(&scene, 0, "allreduce.grad", 12);
     submit(&scene, 1, "allreduce.grad", 12);
     for (int i = 2; i < RANKS; i++) {
-        scene.ranks[i] = (struct sight){.page.identity.rank = i};
+        scene.ranks[i] = (struct rank_view){.page.identity.rank = i};
         strcpy(scene.ranks[i].page.identity.host, "b");
     }
-    scene.hosts[1] = (struct survey_host){.name = "b", .silent = 11.7};
+    scene.hosts[1] = (struct job_view_host){.name = "b", .silent = 11.7};
     says(&scene, VERDICT_BROKEN,
          "host b (ranks 2, 3) does not answer for 12 s; 2 ranks wait in allreduce.grad");
     scene.hosts[1].silent = 0;

@@ -1,15 +1,15 @@
-/* wrongness.c - see wrongness.h. */
-#include "wrongness.h"
+/* wrong_numbers.c - see wrong_numbers.h. */
+#include "wrong_numbers.h"
 
 #include "base/status.h"
 
 #include <inttypes.h>
 
-static bool say_divergence(const struct survey *survey, char *text, size_t capacity)
+static bool say_divergence(const struct job_view *job_view, char *text, size_t capacity)
 {
-    for (int i = 0; i < survey->count; i++) {
-        if (*survey->ranks[i].page.divergence) {
-            append_text(text, capacity, "%s", survey->ranks[i].page.divergence);
+    for (int i = 0; i < job_view->count; i++) {
+        if (*job_view->ranks[i].page.divergence) {
+            append_text(text, capacity, "%s", job_view->ranks[i].page.divergence);
             return true;
         }
     }
@@ -18,12 +18,12 @@ static bool say_divergence(const struct survey *survey, char *text, size_t capac
 
 /* The rank that had a NaN in the earliest step has given it to the others. Ranks that had one in the same
  * step did not get it from each other. */
-static bool say_nan(const struct survey *survey, char *text, size_t capacity)
+static bool say_nan(const struct job_view *job_view, char *text, size_t capacity)
 {
     const struct page_summary *first = NULL;
     int count = 0;
-    for (int i = 0; i < survey->count; i++) {
-        const struct page_summary *page = &survey->ranks[i].page;
+    for (int i = 0; i < job_view->count; i++) {
+        const struct page_summary *page = &job_view->ranks[i].page;
         if (!*page->nan || (first && page->nan_step > first->nan_step))
             continue;
         count = first && page->nan_step == first->nan_step ? count + 1 : 1;
@@ -43,7 +43,7 @@ static bool say_nan(const struct survey *survey, char *text, size_t capacity)
     return true;
 }
 
-bool wrongness_write(const struct survey *survey, char *text, size_t capacity)
+bool wrong_numbers_write(const struct job_view *job_view, char *text, size_t capacity)
 {
-    return say_divergence(survey, text, capacity) || say_nan(survey, text, capacity);
+    return say_divergence(job_view, text, capacity) || say_nan(job_view, text, capacity);
 }

@@ -1,13 +1,13 @@
-/* chronicle.h - looks at the job at intervals while it runs, and keeps what the live page and the report
+/* sampler.h - looks at the job at intervals while it runs, and keeps what the live page and the report
  * show: its course and the last look. In the launcher; one thread, the loop's. */
-#ifndef HVD_LAUNCH_CHRONICLE_H
-#define HVD_LAUNCH_CHRONICLE_H
+#ifndef HVD_LAUNCH_SAMPLER_H
+#define HVD_LAUNCH_SAMPLER_H
 
 #include "course.h"
 #include "energy.h"
 #include "monitor.h"
 
-struct chronicle {
+struct sampler {
     struct table *table;
     uv_timer_t timer;
     struct energy energy;
@@ -23,19 +23,19 @@ struct chronicle {
     bool asked;        /* a look is under way, */
     bool with_stacks;  /* and has stacks */
     /* Called after each look; NULL: nobody needs it. */
-    void (*looked)(struct chronicle *chronicle, void *owner);
+    void (*looked)(struct sampler *sampler, void *owner);
     void *owner;
 };
 
-/* Starts to look; table->chronicle is it from then on. */
-hvd_code chronicle_open(struct chronicle *chronicle, struct table *table, hvd_status *status);
+/* Starts to look; table->sampler is it from then on. */
+hvd_code sampler_open(struct sampler *sampler, struct table *table, hvd_status *status);
 
 /* Looks now, unless a look is under way. Returns false if it can't. */
-bool chronicle_look(struct chronicle *chronicle);
+bool sampler_look(struct sampler *sampler);
 
 /* The ranks have ended: looks at their pages once more, and no longer. Runs the loop. */
-void chronicle_finish(struct chronicle *chronicle);
+void sampler_finish(struct sampler *sampler);
 
-void chronicle_close(struct chronicle *chronicle); /* zeroed memory is fine; the loop must still run */
+void sampler_close(struct sampler *sampler); /* zeroed memory is fine; the loop must still run */
 
 #endif

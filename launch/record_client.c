@@ -1,24 +1,24 @@
-/* recall_client.c - see recall_client.h. */
-#include "recall_client.h"
-#include "recall.h"
+/* record_client.c - see record_client.h. */
+#include "record_client.h"
+#include "record_query.h"
 #include "status_client.h"
 
 #include "base/clock.h"
 #include "base/status.h"
 
 #define TICK_MILLISECONDS 20
-#define SILENCE_SECONDS   (RECALL_SECONDS + 1)
+#define SILENCE_SECONDS   (RECORD_QUERY_SECONDS + 1)
 
-static void fail(struct recall_client *client, const char *why)
+static void fail(struct record_client *client, const char *why)
 {
     if (!client->ended)
         append_text(client->why, sizeof client->why, "%s", why);
     client->ended = true;
 }
 
-void recall_receive(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
+void record_query_receive(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
 {
-    struct recall_client *client = frames->owner;
+    struct record_client *client = frames->owner;
     bool valid = true;
     char why[sizeof client->why] = "";
     if (client->ended)
@@ -57,7 +57,7 @@ static void on_timer(uv_timer_t *timer)
     (void)timer;
 }
 
-static void run(struct recall_client *client, uv_loop_t *loop, const char *job,
+static void run(struct record_client *client, uv_loop_t *loop, const char *job,
                 const struct history_window *window)
 {
     uv_timer_t timer;
@@ -81,15 +81,15 @@ static void run(struct recall_client *client, uv_loop_t *loop, const char *job,
     uv_run(loop, UV_RUN_DEFAULT);
 }
 
-hvd_code recall_ask(const char *job, const struct history_window *window, struct collected *collected,
-                    hvd_status *status)
+hvd_code record_query_ask(const char *job, const struct history_window *window, struct collected *collected,
+                          hvd_status *status)
 {
     uv_loop_t loop;
-    struct recall_client client = {.collected = collected};
+    struct record_client client = {.collected = collected};
     client.frames = (struct frames){.stream.fd = -1,
                                     .to = -1,
                                     .owner = &client,
-                                    .receive = recall_receive,
+                                    .receive = record_query_receive,
                                     .ended = on_ended,
                                     .limit = FRAME_LIMIT_ANSWER};
     *collected = (struct collected){0};

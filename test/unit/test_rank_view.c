@@ -1,4 +1,4 @@
-/* test_sight.c - a sight passes through a message unchanged, and bytes that are no sight do no harm. */
+/* test_rank_view.c - a view passes through a message unchanged, and bytes that are no view do no harm. */
 #include "../../launch/host_pages.h"
 #include "test.h"
 
@@ -14,18 +14,18 @@
 #define THEN (5000 * CLOCK_SECOND) /* the clock of the host that receives it */
 
 /* A rank with some of everything, and this many requests in flight. */
-static struct sight make(int requests)
+static struct rank_view make(int requests)
 {
-    struct sight sight = {.seen = true,
-                          .process = 77,
-                          .system.state = 'D',
-                          .memory_bytes = UINT64_C(1) << 40,
-                          .seconds = 0.25,
-                          .ended_before = 9,
-                          .times = {.running = 5, .runnable = 6, .blocked = 7},
-                          .engine_ns = 8,
-                          .load = {.runnable = 8, .cores = 4}};
-    struct page_summary *page = &sight.page;
+    struct rank_view view = {.seen = true,
+                             .process = 77,
+                             .system.state = 'D',
+                             .memory_bytes = UINT64_C(1) << 40,
+                             .seconds = 0.25,
+                             .ended_before = 9,
+                             .times = {.running = 5, .runnable = 6, .blocked = 7},
+                             .engine_ns = 8,
+                             .load = {.runnable = 8, .cores = 4}};
+    struct page_summary *page = &view.page;
     page->identity = (struct page_identity){.job = "a61c",
                                             .host = "b",
                                             .version = "1.0.0",
@@ -39,8 +39,8 @@ static struct sight make(int requests)
                                             .opened = NOW - 500,
                                             .opened_at = 12345};
     const char stack[] = "S\tasked\nT\t7\tS\tfutex\t\tMain\nP\ta.py\t3\tf\tx = 1\n";
-    sight.stack = stack_parse(stack, strlen(stack));
-    assert_non_null(sight.stack);
+    view.stack = stack_parse(stack, strlen(stack));
+    assert_non_null(view.stack);
     page->state = PAGE_FAILED;
     strcpy(page->cause, "rank 2 is lost");
     page->child = 76;
@@ -68,9 +68,9 @@ static struct sight make(int requests)
     page->reporters[page->reporter_count++] = (struct page_reporter){2, 70, 60, 5, true, 0.5};
     page->negotiations[PAGE_NEGOTIATIONS - 1] = 44;
     page->negotiation_total = 45;
-    sight.sockets.list = calloc(1, sizeof *sight.sockets.list);
-    assert_non_null(sight.sockets.list);
-    sight.sockets.list[sight.sockets.count++] = (struct socket_sight){.local.port = 5, .busy = 17};
+    view.sockets.list = calloc(1, sizeof *view.sockets.list);
+    assert_non_null(view.sockets.list);
+    view.sockets.list[view.sockets.count++] = (struct socket_view){.local.port = 5, .busy = 17};
     page->requests = calloc((size_t)requests + 1, sizeof *page->requests);
     assert_non_null(page->requests);
     for (int i = 0; i < requests; i++) {
@@ -86,13 +86,13 @@ static struct sight make(int requests)
         memset(request->title, 'x', sizeof request->title - 1);
     }
     page->last = (struct page_request){.title = "barrier.b", .number = 5, .batch = 8, .ended = NOW - 2};
-    return sight;
+    return view;
 }
 
-static struct wire_writer message_of(const struct sight *sight)
+static struct wire_writer message_of(const struct rank_view *view)
 {
     struct wire_writer message = {0};
-    sight_put(sight, NOW, &message);
+    rank_view_put(view, NOW, &message);
     assert_false(message.failed);
     return message;
 }
@@ -112,12 +112,12 @@ static void check_request(const struct page_request *got, const struct page_requ
     assert_memory_equal(got, &expected, sizeof expected);
 }
 
-TEST(test_a_sight_passes_through_a_message)
+TEST(test_a_view_passes_through_a_message)
 {
-    struct sight sent = make(7), got;
+    struct rank_view sent = make(7), got;
     struct wire_writer message = message_of(&sent);
     struct wire_reader body = wire_reader_of(message.bytes, message.length);
-    assert_true(sight_get(&got, THEN, &body));
+    assert_true(rank_view_get(&got, THEN, &body));
     assert_true(wire_done(&body));
     assert_int_equal(got.page.request_count, 7);
     for (int i = 0; i < 7; i++)
@@ -153,40 +153,40 @@ TEST(test_a_sight_passes_through_a_message)
     free(got.stack);
     sockets_free(&got.sockets);
     wire_writer_free(&message);
-    sight_free(&sent);
+    rank_view_free(&sent);
 }
 
 TEST(test_too_many_requests_are_cut)
 {
-    struct sight sent = make(SIGHT_REQUESTS + 1), got;
+    struct rank_view sent = make(RANK_VIEW_REQUESTS + 1), got;
     struct wire_writer message = message_of(&sent);
     struct wire_reader body = wire_reader_of(message.bytes, message.length);
     assert_true(message.length < 64 << 10);
-    assert_true(sight_get(&got, THEN, &body));
-    assert_int_equal(got.page.request_count, SIGHT_REQUESTS);
+    assert_true(rank_view_get(&got, THEN, &body));
+    assert_int_equal(got.page.request_count, RANK_VIEW_REQUESTS);
     assert_int_equal(got.page.requests[0].number, 1); /* the oldest ones are there */
     assert_int_equal(got.page.dropped, 1);            /* so no missing name proves anything */
     wire_writer_free(&message);
-    sight_free(&sent);
-    sight_free(&got);
+    rank_view_free(&sent);
+    rank_view_free(&got);
 }
 
 TEST(test_every_cut_message_is_refused)
 {
-    struct sight sent = make(2), got;
+    struct rank_view sent = make(2), got;
     struct wire_writer message = message_of(&sent);
     for (size_t length = 0; length < message.length; length++) {
         struct wire_reader body = wire_reader_of(message.bytes, length);
-        assert_false(sight_get(&got, THEN, &body));
-        sight_free(&got);
+        assert_false(rank_view_get(&got, THEN, &body));
+        rank_view_free(&got);
     }
     wire_writer_free(&message);
-    sight_free(&sent);
+    rank_view_free(&sent);
 }
 
 TEST(test_what_makes_no_sense)
 {
-    struct sight sent = make(0), got;
+    struct rank_view sent = make(0), got;
     sent.page.identity.opened = NOW - 2 * THEN; /* before the clock of the receiver started */
     sent.page.progress = NOW + 5;               /* in the future */
     sent.page.reporters->share = NAN;
@@ -195,40 +195,40 @@ TEST(test_what_makes_no_sense)
     strcpy(sent.page.cause, "\033[2Jred");
     struct wire_writer message = message_of(&sent);
     struct wire_reader body = wire_reader_of(message.bytes, message.length);
-    assert_true(sight_get(&got, THEN, &body));
+    assert_true(rank_view_get(&got, THEN, &body));
     assert_int_equal(got.page.identity.opened, 1);
     assert_int_equal(got.page.progress, THEN);
     assert_true(got.seconds == 0 && got.page.reporters->share == 0 && got.page.reporters->total == 0);
     assert_string_equal(got.page.cause, "?[2Jred");
     wire_writer_free(&message);
-    sight_free(&sent);
-    sight_free(&got);
+    rank_view_free(&sent);
+    rank_view_free(&got);
 }
 
 TEST(test_states)
 {
-    struct sight sight = {0};
-    assert_int_equal(sight_state(&sight), SIGHT_UNSEEN);
-    sight.seen = true;
-    assert_int_equal(sight_state(&sight), SIGHT_STARTED);
-    sight.page.state = PAGE_OPEN;
-    assert_int_equal(sight_state(&sight), SIGHT_ENDED);
-    sight.process = 1;
-    assert_int_equal(sight_state(&sight), SIGHT_PROGRAM);
-    sight.page.thread_count = 1;
-    assert_int_equal(sight_state(&sight), SIGHT_WAITS);
-    sight.system.state = 'T';
-    assert_int_equal(sight_state(&sight), SIGHT_STOPPED);
-    sight.process = 0;
-    sight.page.state = PAGE_LEFT;
-    assert_int_equal(sight_state(&sight), SIGHT_LEFT);
-    sight.page.state = PAGE_FAILED;
-    assert_int_equal(sight_state(&sight), SIGHT_FAILED);
+    struct rank_view view = {0};
+    assert_int_equal(rank_view_state(&view), RANK_VIEW_UNSEEN);
+    view.seen = true;
+    assert_int_equal(rank_view_state(&view), RANK_VIEW_STARTED);
+    view.page.state = PAGE_OPEN;
+    assert_int_equal(rank_view_state(&view), RANK_VIEW_ENDED);
+    view.process = 1;
+    assert_int_equal(rank_view_state(&view), RANK_VIEW_PROGRAM);
+    view.page.thread_count = 1;
+    assert_int_equal(rank_view_state(&view), RANK_VIEW_WAITS);
+    view.system.state = 'T';
+    assert_int_equal(rank_view_state(&view), RANK_VIEW_STOPPED);
+    view.process = 0;
+    view.page.state = PAGE_LEFT;
+    assert_int_equal(rank_view_state(&view), RANK_VIEW_LEFT);
+    view.page.state = PAGE_FAILED;
+    assert_int_equal(rank_view_state(&view), RANK_VIEW_FAILED);
 }
 
 TEST(test_the_page_of_a_process)
 {
-    struct page_identity identity = {.job = "test_sight", .rank = 4, .size = 5};
+    struct page_identity identity = {.job = "test_view", .rank = 4, .size = 5};
     int fd = page_create(&identity), count;
     struct host_pages *pages = host_pages_create();
     assert_true(fd >= 0 && pages);
@@ -237,14 +237,14 @@ TEST(test_the_page_of_a_process)
     assert_true(host_pages_add(pages, fd)); /* it is there once */
     host_pages_glance(pages);
     host_pages_read(pages);
-    struct sight *sights = host_pages_sights(pages, &count);
+    struct rank_view *views = host_pages_views(pages, &count);
     assert_int_equal(count, 1);
-    assert_string_equal(sights->page.identity.job, "test_sight");
-    assert_int_equal(sights->process, getpid());
-    assert_true(sights->memory_bytes > 0);
+    assert_string_equal(views->page.identity.job, "test_view");
+    assert_int_equal(views->process, getpid());
+    assert_true(views->memory_bytes > 0);
     assert_null(host_pages_of_others(pages));
-    sight_free(sights);
-    free(sights);
+    rank_view_free(views);
+    free(views);
     host_pages_free(pages);
     close(fd);
 }
@@ -337,14 +337,14 @@ TEST(test_answers)
     page_stack_answer(ranks[1].page, 1, answer, strlen(answer), false); /* more may follow */
     assert_false(host_pages_answers(pages, false));
     assert_true(host_pages_answers(pages, true));
-    struct sight *sights = host_pages_sights(pages, &count);
+    struct rank_view *views = host_pages_views(pages, &count);
     assert_int_equal(count, 2);
     for (int i = 0; i < count; i++) {
-        assert_non_null(sights[i].stack);
-        assert_int_equal(sights[i].stack->how, STACK_ASKED);
-        sight_free(&sights[i]);
+        assert_non_null(views[i].stack);
+        assert_int_equal(views[i].stack->how, STACK_ASKED);
+        rank_view_free(&views[i]);
     }
-    free(sights);
+    free(views);
     host_pages_free(pages);
     leave(ranks, 2);
 }

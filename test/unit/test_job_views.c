@@ -1,8 +1,8 @@
-/* test_surveys.c - sights of several jobs, epochs and processes become one survey for each job, and what is
- * printed of it. */
+/* test_job_views.c - views of several jobs, epochs and processes become one view of the job for each job, and
+ * what is printed of it. */
+#include "../../launch/job_views.h"
 #include "../../launch/status_json.h"
 #include "../../launch/status_text.h"
-#include "../../launch/surveys.h"
 #include "test.h"
 
 #include "base/clock.h"
@@ -15,36 +15,36 @@
 #define MOST 512
 
 struct scene {
-    struct sight *sights;
+    struct rank_view *views;
     int count;
 };
 
 static struct scene start(void)
 {
-    struct scene scene = {.sights = calloc(MOST, sizeof *scene.sights)};
-    assert_non_null(scene.sights);
+    struct scene scene = {.views = calloc(MOST, sizeof *scene.views)};
+    assert_non_null(scene.views);
     return scene;
 }
 
-static struct sight *add(struct scene *scene, const char *job, const char *host, int rank, int epoch)
+static struct rank_view *add(struct scene *scene, const char *job, const char *host, int rank, int epoch)
 {
-    struct sight *sight = &scene->sights[scene->count++];
-    *sight = (struct sight){.seen = true, .process = 1000 + rank, .system.state = 'S'};
-    strcpy(sight->page.identity.job, job);
-    strcpy(sight->page.identity.host, host);
-    sight->page.identity.rank = rank;
-    sight->page.identity.size = 4;
-    sight->page.identity.epoch = epoch;
-    sight->page.identity.opened = NOW - 100 * CLOCK_SECOND;
-    sight->page.state = PAGE_OPEN;
-    sight->page.set_count = 1;
-    sight->page.sets[0].size = 4;
-    return sight;
+    struct rank_view *view = &scene->views[scene->count++];
+    *view = (struct rank_view){.seen = true, .process = 1000 + rank, .system.state = 'S'};
+    strcpy(view->page.identity.job, job);
+    strcpy(view->page.identity.host, host);
+    view->page.identity.rank = rank;
+    view->page.identity.size = 4;
+    view->page.identity.epoch = epoch;
+    view->page.identity.opened = NOW - 100 * CLOCK_SECOND;
+    view->page.state = PAGE_OPEN;
+    view->page.set_count = 1;
+    view->page.sets[0].size = 4;
+    return view;
 }
 
-static void wait_in(struct sight *sight, const char *title, int64_t since)
+static void wait_in(struct rank_view *view, const char *title, int64_t since)
 {
-    struct page_summary *page = &sight->page;
+    struct page_summary *page = &view->page;
     page->requests = calloc(1, sizeof *page->requests);
     assert_non_null(page->requests);
     strcpy(page->requests->title, title);
@@ -54,15 +54,15 @@ static void wait_in(struct sight *sight, const char *title, int64_t since)
     page->threads[0] = (struct page_thread){.id = 1, .record = 1, .since = since};
 }
 
-static struct surveys surveys_of(struct scene *scene, struct survey_origin origin)
+static struct job_views job_views_of(struct scene *scene, struct job_view_origin origin)
 {
-    struct surveys surveys;
+    struct job_views job_views;
     origin.taken = NOW;
-    ASSERT_OK(surveys_make(scene->sights, scene->count, &origin, &surveys, &check_status));
-    return surveys;
+    ASSERT_OK(job_views_make(scene->views, scene->count, &origin, &job_views, &check_status));
+    return job_views;
 }
 
-TEST(test_one_survey_for_each_job)
+TEST(test_one_job_view_for_each_job)
 {
     struct scene scene = start();
     add(&scene, "two", "a", 1, 0);
@@ -70,11 +70,11 @@ TEST(test_one_survey_for_each_job)
     add(&scene, "one", "a", 0, 3);
     add(&scene, "one", "a", 0, 2);                                                  /* an earlier epoch */
     add(&scene, "one", "a", 0, 3)->page.identity.opened = NOW - 200 * CLOCK_SECOND; /* an earlier process */
-    scene.sights[2].page.steps = (struct page_steps){.count = 5, .number = 5, .samples = 32};
-    scene.sights[1].page.progress = NOW - 7;
-    struct surveys surveys = surveys_of(&scene, (struct survey_origin){0});
-    assert_int_equal(surveys.count, 2);
-    const struct survey *one = &surveys.list[0];
+    scene.views[2].page.steps = (struct page_steps){.count = 5, .number = 5, .samples = 32};
+    scene.views[1].page.progress = NOW - 7;
+    struct job_views job_views = job_views_of(&scene, (struct job_view_origin){0});
+    assert_int_equal(job_views.count, 2);
+    const struct job_view *one = &job_views.list[0];
     assert_string_equal(one->id, "one");
     assert_int_equal(one->count, 2);
     assert_int_equal(one->size, 4);
@@ -87,37 +87,37 @@ TEST(test_one_survey_for_each_job)
     assert_int_equal(one->steps.count, 5);
     assert_int_equal(one->progress, NOW - 7);
     assert_false(one->whole);
-    assert_string_equal(surveys.list[1].id, "two");
-    surveys_free(&surveys);
+    assert_string_equal(job_views.list[1].id, "two");
+    job_views_free(&job_views);
 }
 
 TEST(test_what_a_launcher_adds)
 {
     struct scene scene = start();
-    const struct survey_host hosts[] = {{.name = "b", .silent = 12}, {.name = "c", .answers = true}};
-    struct survey_origin origin = {
+    const struct job_view_host hosts[] = {{.name = "b", .silent = 12}, {.name = "c", .answers = true}};
+    struct job_view_origin origin = {
         .id = "one", .name = "train", .started = NOW - 5, .hosts = hosts, .host_count = 2};
     add(&scene, "one", "a", 0, 0);
     *add(&scene, "one", "b", 1, 0) =
-        (struct sight){.page.identity = {.job = "one", .host = "b", .rank = 1}}; /* not seen */
-    struct surveys surveys = surveys_of(&scene, origin);
-    assert_int_equal(surveys.count, 1);
-    assert_true(surveys.list->whole);
-    assert_string_equal(surveys.list->name, "train");
-    assert_int_equal(surveys.list->started, NOW - 5);
-    assert_true(surveys.list->hosts[0].answers);
-    assert_false(surveys.list->hosts[1].answers);
-    assert_true(surveys.list->hosts[1].silent == 12);
-    assert_int_equal(surveys.list->verdict, VERDICT_BROKEN);
-    surveys_free(&surveys);
+        (struct rank_view){.page.identity = {.job = "one", .host = "b", .rank = 1}}; /* not seen */
+    struct job_views job_views = job_views_of(&scene, origin);
+    assert_int_equal(job_views.count, 1);
+    assert_true(job_views.list->whole);
+    assert_string_equal(job_views.list->name, "train");
+    assert_int_equal(job_views.list->started, NOW - 5);
+    assert_true(job_views.list->hosts[0].answers);
+    assert_false(job_views.list->hosts[1].answers);
+    assert_true(job_views.list->hosts[1].silent == 12);
+    assert_int_equal(job_views.list->verdict, VERDICT_BROKEN);
+    job_views_free(&job_views);
 }
 
 TEST(test_no_job)
 {
     struct scene scene = {0};
-    struct surveys surveys = surveys_of(&scene, (struct survey_origin){0});
-    assert_int_equal(surveys.count, 0);
-    surveys_free(&surveys);
+    struct job_views job_views = job_views_of(&scene, (struct job_view_origin){0});
+    assert_int_equal(job_views.count, 0);
+    job_views_free(&job_views);
 }
 
 TEST(test_lists_of_ranks)
@@ -129,15 +129,15 @@ TEST(test_lists_of_ranks)
         add(&scene, "one", "a", i, 0);
         chosen[i] = i < 4 ? chosen[i] : (uint8_t)(i % 2);
     }
-    struct surveys surveys = surveys_of(&scene, (struct survey_origin){0});
-    assert_int_equal(survey_ranks(surveys.list, chosen, 1, text, sizeof text), 21);
+    struct job_views job_views = job_views_of(&scene, (struct job_view_origin){0});
+    assert_int_equal(job_view_ranks(job_views.list, chosen, 1, text, sizeof text), 21);
     assert_string_equal(text, "0, 1, ..."); /* too long a list is cut, but counted */
     memset(chosen + 4, 0, sizeof chosen - 4);
-    assert_int_equal(survey_ranks(surveys.list, chosen, 1, text, sizeof text), 3);
+    assert_int_equal(job_view_ranks(job_views.list, chosen, 1, text, sizeof text), 3);
     memset(chosen, 1, sizeof chosen);
-    assert_int_equal(survey_ranks(surveys.list, chosen, 1, text, sizeof text), 40);
+    assert_int_equal(job_view_ranks(job_views.list, chosen, 1, text, sizeof text), 40);
     assert_string_equal(text, "0-39");
-    surveys_free(&surveys);
+    job_views_free(&job_views);
 }
 
 static const char stack[] =
@@ -146,7 +146,7 @@ static const char stack[] =
     "P\ta.py\t1\twait\t\n";
 
 /* What is printed of four ranks, of which rank 1 is late. */
-static char *printed(void (*write)(const struct survey *survey, FILE *file), int64_t waited)
+static char *printed(void (*write)(const struct job_view *job_view, FILE *file), int64_t waited)
 {
     struct scene scene = start();
     char *text;
@@ -154,30 +154,31 @@ static char *printed(void (*write)(const struct survey *survey, FILE *file), int
     FILE *file = open_memstream(&text, &length);
     assert_non_null(file);
     for (int i = 0; i < 4; i++) {
-        struct sight *sight = add(&scene, "0123456789abcdef0123456789abcdef", i < 2 ? "a" : "b", i, 0);
-        sight->memory_bytes = 510000000;
-        sight->page.steps = (struct page_steps){1203, 64, 5203, NOW - waited, 74 * CLOCK_SECOND / 1000, true};
-        sight->page.progress = NOW - waited;
-        sight->times = (struct sight_times){.running = 60 * CLOCK_SECOND, .runnable = 3 * CLOCK_SECOND / 2};
+        struct rank_view *view = add(&scene, "0123456789abcdef0123456789abcdef", i < 2 ? "a" : "b", i, 0);
+        view->memory_bytes = 510000000;
+        view->page.steps = (struct page_steps){1203, 64, 5203, NOW - waited, 74 * CLOCK_SECOND / 1000, true};
+        view->page.progress = NOW - waited;
+        view->times =
+            (struct rank_view_times){.running = 60 * CLOCK_SECOND, .runnable = 3 * CLOCK_SECOND / 2};
         if (i != 1)
-            wait_in(sight, "allreduce.grad", NOW - waited);
+            wait_in(view, "allreduce.grad", NOW - waited);
         if (i == 0 && waited > CLOCK_SECOND) {
-            sight->page.reporters = calloc(1, sizeof *sight->page.reporters);
-            assert_non_null(sight->page.reporters);
-            sight->page.reporters[sight->page.reporter_count++] =
+            view->page.reporters = calloc(1, sizeof *view->page.reporters);
+            assert_non_null(view->page.reporters);
+            view->page.reporters[view->page.reporter_count++] =
                 (struct page_reporter){.rank = 1, .total = waited, .share = 0.14};
         }
         if (i == 1)
-            sight->stack = stack_parse(stack, strlen(stack));
+            view->stack = stack_parse(stack, strlen(stack));
     }
-    struct survey_origin origin = {.id = "0123456789abcdef0123456789abcdef",
-                                   .name = "train",
-                                   .started = NOW - 960 * CLOCK_SECOND,
-                                   .taken_at = CLOCK_SECOND};
-    struct surveys surveys = surveys_of(&scene, origin);
-    write(surveys.list, file);
+    struct job_view_origin origin = {.id = "0123456789abcdef0123456789abcdef",
+                                     .name = "train",
+                                     .started = NOW - 960 * CLOCK_SECOND,
+                                     .taken_at = CLOCK_SECOND};
+    struct job_views job_views = job_views_of(&scene, origin);
+    write(job_views.list, file);
     fclose(file);
-    surveys_free(&surveys);
+    job_views_free(&job_views);
     return text;
 }
 
@@ -272,14 +273,14 @@ TEST(test_many_different_ranks)
         snprintf(title, sizeof title, "allreduce.%d", i);
         wait_in(add(&scene, "one", "a", i, 0), title, NOW);
     }
-    struct surveys surveys = surveys_of(&scene, (struct survey_origin){0});
+    struct job_views job_views = job_views_of(&scene, (struct job_view_origin){0});
     FILE *file = open_memstream(&text, &length);
     assert_non_null(file);
-    status_text_write(surveys.list, file);
+    status_text_write(job_views.list, file);
     fclose(file);
     for (const char *at = text; (at = strchr(at, '\n')); at++)
         lines++;
     assert_true(lines < 270); /* those without a row of their own share one */
     free(text);
-    surveys_free(&surveys);
+    job_views_free(&job_views);
 }

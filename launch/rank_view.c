@@ -1,5 +1,5 @@
-/* sight.c - see sight.h. */
-#include "sight.h"
+/* rank_view.c - see rank_view.h. */
+#include "rank_view.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -7,36 +7,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-void sight_free(struct sight *sight)
+void rank_view_free(struct rank_view *view)
 {
-    page_summary_free(&sight->page);
-    sockets_free(&sight->sockets);
-    free(sight->stack);
-    *sight = (struct sight){0};
+    page_summary_free(&view->page);
+    sockets_free(&view->sockets);
+    free(view->stack);
+    *view = (struct rank_view){0};
 }
 
-enum sight_state sight_state(const struct sight *sight)
+enum rank_view_state rank_view_state(const struct rank_view *view)
 {
-    static const enum sight_state by_page[] = {[PAGE_STARTED] = SIGHT_STARTED,
-                                               [PAGE_JOINING] = SIGHT_JOINING,
-                                               [PAGE_OPEN] = SIGHT_PROGRAM,
-                                               [PAGE_FAILED] = SIGHT_FAILED,
-                                               [PAGE_LEFT] = SIGHT_LEFT};
-    enum page_state page = sight->page.state;
-    if (!sight->seen)
-        return SIGHT_UNSEEN;
-    if (sight->process && (sight->system.state == 'T' || sight->system.state == 't'))
-        return SIGHT_STOPPED;
-    if (!sight->process && page == PAGE_STARTED && sight->page.child)
-        return SIGHT_ENDED;
-    if (!sight->process && (page == PAGE_JOINING || page == PAGE_OPEN))
-        return SIGHT_ENDED;
-    return page == PAGE_OPEN && sight->page.thread_count ? SIGHT_WAITS : by_page[page];
+    static const enum rank_view_state by_page[] = {[PAGE_STARTED] = RANK_VIEW_STARTED,
+                                                   [PAGE_JOINING] = RANK_VIEW_JOINING,
+                                                   [PAGE_OPEN] = RANK_VIEW_PROGRAM,
+                                                   [PAGE_FAILED] = RANK_VIEW_FAILED,
+                                                   [PAGE_LEFT] = RANK_VIEW_LEFT};
+    enum page_state page = view->page.state;
+    if (!view->seen)
+        return RANK_VIEW_UNSEEN;
+    if (view->process && (view->system.state == 'T' || view->system.state == 't'))
+        return RANK_VIEW_STOPPED;
+    if (!view->process && page == PAGE_STARTED && view->page.child)
+        return RANK_VIEW_ENDED;
+    if (!view->process && (page == PAGE_JOINING || page == PAGE_OPEN))
+        return RANK_VIEW_ENDED;
+    return page == PAGE_OPEN && view->page.thread_count ? RANK_VIEW_WAITS : by_page[page];
 }
 
-const struct page_request *sight_awaited(const struct sight *sight)
+const struct page_request *rank_view_awaited(const struct rank_view *view)
 {
-    const struct page_summary *page = &sight->page;
+    const struct page_summary *page = &view->page;
     for (int i = 0; i < page->thread_count; i++) {
         for (int j = 0; j < page->request_count; j++) {
             if (page->requests[j].number == page->threads[i].record)
@@ -157,7 +157,7 @@ static void get_request(struct page_request *request, int64_t now, struct wire_r
 
 static void put_requests(const struct page_summary *page, int64_t now, struct wire_writer *body)
 {
-    int count = page->request_count < SIGHT_REQUESTS ? page->request_count : SIGHT_REQUESTS;
+    int count = page->request_count < RANK_VIEW_REQUESTS ? page->request_count : RANK_VIEW_REQUESTS;
     put_number(count, body);
     for (int i = 0; i < count; i++)
         put_request(&page->requests[i], now, body);
@@ -165,7 +165,7 @@ static void put_requests(const struct page_summary *page, int64_t now, struct wi
 
 static void get_requests(struct page_summary *page, int64_t now, struct wire_reader *body)
 {
-    int count = get_count(body, SIGHT_REQUESTS, REQUEST_BYTES);
+    int count = get_count(body, RANK_VIEW_REQUESTS, REQUEST_BYTES);
     if (!count)
         return;
     page->requests = calloc((size_t)count, sizeof *page->requests);
@@ -324,7 +324,7 @@ static void put_page(const struct page_summary *page, int64_t now, struct wire_w
     put_number(page->child, body);
     wire_put_u64(body, page->child_start);
     put_age(page->progress, now, body);
-    wire_put_u64(body, page->dropped + (page->request_count > SIGHT_REQUESTS));
+    wire_put_u64(body, page->dropped + (page->request_count > RANK_VIEW_REQUESTS));
     put_threads_and_sets(page, now, body);
     for (int i = 0; i < OPERATION_NUMBERS; i++)
         put_counts(&page->operations[i], body);
@@ -355,52 +355,52 @@ static void get_page(struct page_summary *page, int64_t now, struct wire_reader 
     get_request(&page->last, now, body);
 }
 
-static void get_stack(struct sight *sight, struct wire_reader *body)
+static void get_stack(struct rank_view *view, struct wire_reader *body)
 {
     char *text = malloc(PAGE_STACK_TEXT + 1);
     if (!text || !wire_get_string(body, text, PAGE_STACK_TEXT + 1))
         body->failed = true;
     else if (*text)
-        sight->stack = stack_parse(text, strlen(text));
+        view->stack = stack_parse(text, strlen(text));
     free(text);
 }
 
-void sight_put(const struct sight *sight, int64_t now, struct wire_writer *body)
+void rank_view_put(const struct rank_view *view, int64_t now, struct wire_writer *body)
 {
-    wire_put_u8(body, sight->seen);
-    put_page(&sight->page, now, body);
-    put_number(sight->process, body);
-    wire_put_u8(body, (uint8_t)sight->system.state);
-    wire_put_u64(body, sight->memory_bytes);
-    wire_put_f64(body, sight->seconds);
-    wire_put_u64(body, sight->ended_before);
-    sockets_put(&sight->sockets, body);
-    wire_put_u64(body, sight->times.running);
-    wire_put_u64(body, sight->times.runnable);
-    wire_put_u64(body, sight->times.blocked);
-    wire_put_u64(body, sight->engine_ns);
-    put_number(sight->load.runnable, body);
-    put_number(sight->load.cores, body);
-    wire_put_string(body, sight->stack ? sight->stack->answer : "");
+    wire_put_u8(body, view->seen);
+    put_page(&view->page, now, body);
+    put_number(view->process, body);
+    wire_put_u8(body, (uint8_t)view->system.state);
+    wire_put_u64(body, view->memory_bytes);
+    wire_put_f64(body, view->seconds);
+    wire_put_u64(body, view->ended_before);
+    sockets_put(&view->sockets, body);
+    wire_put_u64(body, view->times.running);
+    wire_put_u64(body, view->times.runnable);
+    wire_put_u64(body, view->times.blocked);
+    wire_put_u64(body, view->engine_ns);
+    put_number(view->load.runnable, body);
+    put_number(view->load.cores, body);
+    wire_put_string(body, view->stack ? view->stack->answer : "");
 }
 
-bool sight_get(struct sight *sight, int64_t now, struct wire_reader *body)
+bool rank_view_get(struct rank_view *view, int64_t now, struct wire_reader *body)
 {
-    *sight = (struct sight){.seen = wire_get_u8(body)};
-    get_page(&sight->page, now, body);
-    sight->process = get_number(body);
-    sight->system.state = (char)wire_get_u8(body);
-    sight->memory_bytes = wire_get_u64(body);
-    sight->seconds = get_number_up_to(1e9, body);
-    sight->ended_before = wire_get_u64(body);
-    if (!sockets_get(&sight->sockets, body))
+    *view = (struct rank_view){.seen = wire_get_u8(body)};
+    get_page(&view->page, now, body);
+    view->process = get_number(body);
+    view->system.state = (char)wire_get_u8(body);
+    view->memory_bytes = wire_get_u64(body);
+    view->seconds = get_number_up_to(1e9, body);
+    view->ended_before = wire_get_u64(body);
+    if (!sockets_get(&view->sockets, body))
         body->failed = true;
-    sight->times.running = (uint64_t)get_nanoseconds(body);
-    sight->times.runnable = (uint64_t)get_nanoseconds(body);
-    sight->times.blocked = (uint64_t)get_nanoseconds(body);
-    sight->engine_ns = (uint64_t)get_nanoseconds(body);
-    sight->load.runnable = get_number(body);
-    sight->load.cores = get_number(body);
-    get_stack(sight, body);
+    view->times.running = (uint64_t)get_nanoseconds(body);
+    view->times.runnable = (uint64_t)get_nanoseconds(body);
+    view->times.blocked = (uint64_t)get_nanoseconds(body);
+    view->engine_ns = (uint64_t)get_nanoseconds(body);
+    view->load.runnable = get_number(body);
+    view->load.cores = get_number(body);
+    get_stack(view, body);
     return !body->failed;
 }

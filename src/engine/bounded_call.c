@@ -1,0 +1,43 @@
+/* bounded_call.c - see bounded_call.h. */
+#include "engine/bounded_call.h"
+
+#include "base/clock.h"
+#include "base/platform.h"
+#include "base/thread.h"
+
+enum { BOUNDED_CALL_DONE = 1, BOUNDED_CALL_RUNS = 2 };
+
+static void *run(void *argument)
+{
+    struct bounded_call *bounded_call = argument;
+    bounded_call->run();
+    atomic_store(&bounded_call->state, BOUNDED_CALL_DONE);
+    futex_wake_all(&bounded_call->state);
+    return NULL;
+}
+
+bool bounded_call_wait(struct bounded_call *bounded_call, int64_t deadline, const atomic_bool *stop)
+{
+    while (atomic_load(&bounded_call->state) == BOUNDED_CALL_RUNS && !atomic_load(stop) &&
+           clock_now() < deadline)
+        futex_wait(&bounded_call->state, BOUNDED_CALL_RUNS,
+                   clock_earlier(deadline, clock_now() + CLOCK_SECOND / 20));
+    return atomic_load(&bounded_call->state) != BOUNDED_CALL_RUNS;
+}
+
+bool bounded_call_run(struct bounded_call *bounded_call, int64_t deadline, const atomic_bool *stop)
+{
+    if (atomic_load(&bounded_call->state) == BOUNDED_CALL_RUNS)
+        return false;
+    atomic_store(&bounded_call->state, BOUNDED_CALL_RUNS);
+    if (thread_start_small(NULL, run, bounded_call)) {
+        atomic_store(&bounded_call->state, BOUNDED_CALL_DONE);
+        return false;
+    }
+    return bounded_call_wait(bounded_call, deadline, stop);
+}
+
+void bounded_call_forget(struct bounded_call *bounded_call)
+{
+    atomic_store(&bounded_call->state, 0);
+}
