@@ -10,9 +10,9 @@ rank or two, and where horovodrun runs: on one of them, or on a host without ran
 is cut.
 
 A job that was cut for less than the limit must go on, and one that was cut for longer must end; its ranks
-must name exactly what was cut, all that still reach each other the same, and so must the last line of
-horovodrun. Nothing may be left soon after five times the limit. The exit status is 1 if something is wrong.
-Needs horovodrun.
+must name exactly what was cut, all that still reach each other the same, and so must the last cause that
+horovodrun prints. Nothing may be left soon after five times the limit. The exit status is 1 if something is
+wrong. Needs horovodrun.
 """
 
 from __future__ import annotations
@@ -106,8 +106,10 @@ class Outcome:
     named_after: float  # seconds from the cut to the first cause
     left: bool
 
-    def last_line(self) -> str:
-        return [line for line in self.error.splitlines() if line.startswith("horovodrun: ")][-1]
+    def last_cause(self) -> str:
+        """What horovodrun says last, but for where it keeps what the ranks did last."""
+        said = re.findall(r"^horovodrun: (?!the last .* ranks are in )(.*)", self.error, re.MULTILINE)
+        return said[-1]
 
 
 def draw(source: random.Random, names: Sequence[str], longest: float) -> tuple[Cut, Layout]:
@@ -167,7 +169,7 @@ def explain(cut: Cut, limit: float, outcome: Outcome, layout: Layout) -> str:
             if layout.are_apart({*cut.one, *cut.other}) or cut.seconds < limit * LATEST
             else "the job went on"
         )
-    said = [outcome.last_line(), *itertools.chain(*outcome.causes.values())]
+    said = [outcome.last_cause(), *itertools.chain(*outcome.causes.values())]
     if re.search(r"\blost\b|killed|crashed", "".join(said)):
         return "a process that was killed is the cause"
     ended = cut.seconds < limit * LATEST
@@ -180,7 +182,7 @@ def explain(cut: Cut, limit: float, outcome: Outcome, layout: Layout) -> str:
     sides = layout.sides(cut)
     if any(len({cause for host in side for cause in outcome.causes[host]}) > 1 for side in sides):
         return "not one cause"
-    if not any(cause in outcome.last_line() for cause in said[1:]):
+    if not any(cause in outcome.last_cause() for cause in said[1:]):
         return "horovodrun names something else"
     return ""
 
