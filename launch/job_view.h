@@ -6,6 +6,8 @@
 
 #include "rank_view.h"
 
+#include "watch/page_waitings.h"
+
 #define JOB_VIEW_TEXT 1024
 
 /* Also the exit code of --status. */

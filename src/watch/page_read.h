@@ -1,5 +1,4 @@
-/* page_read.h - reads the page of a rank in another process, and finds out from the pages of several ranks
- * which requests wait for which ranks. No state; any thread.
+/* page_read.h - reads the page of a rank in another process. No state; any thread.
  *
  * A page may be damaged, or be made by somebody who wants to deceive. So a reader copies it first, relies on
  * no number or text in it, and replaces what can't be printed. Times that make no sense count as now. */
@@ -9,15 +8,13 @@
 #include "watch/page.h"
 #include "watch/page_steps.h"
 
-/* ---- one page ------------------------------------------------------------------------------------------ */
-
 #define PAGE_TITLE (PAGE_NAME_TEXT + 40)
 
 /* One request. */
 struct page_request {
+    int process_set;
     char title[PAGE_TITLE]; /* as users know it: "grouped_allreduce.grad" */
     hvd_operation operation;
-    int process_set;
     uint64_t number, bytes, batch;
     int64_t submitted, decided, ended; /* clock_now's; 0: not yet */
     hvd_code outcome;
@@ -111,34 +108,5 @@ struct page_glance {
 hvd_code page_glance(int fd, struct page_glance *glance, hvd_status *status);
 
 void page_summary_free(struct page_summary *summary); /* zeroed memory is fine */
-
-/* ---- the pages of several ranks ------------------------------------------------------------------------ */
-
-enum page_part {
-    PART_NONE,    /* not a member of the process set */
-    PART_WAITS,   /* it has submitted the request */
-    PART_MISSING, /* it has not */
-    PART_UNKNOWN  /* a member whose page does not show all of its requests, or not with their names */
-};
-
-/* A request that some ranks have submitted, and that is not decided. */
-struct page_waiting {
-    const struct page_request *request; /* of the rank that has waited longest */
-    int64_t since;
-    int waits, missing; /* ranks of these pages */
-    int hidden;         /* members of the process set that are unknown, or have no page among these */
-    uint8_t *parts;     /* [count] enum page_part */
-};
-
-struct page_waitings {
-    struct page_waiting *list; /* the one that has waited longest first */
-    int count;
-    uint8_t *parts;
-};
-
-/* Compares the pages of the ranks of one epoch of one job. The result points into the summaries. */
-hvd_code page_waitings_find(const struct page_summary *pages, int count, struct page_waitings *waitings,
-                            hvd_status *status);
-void page_waitings_free(struct page_waitings *waitings);
 
 #endif

@@ -1,6 +1,7 @@
 /* fuzz_page.c - any bytes in the pages of two ranks. Each seven bytes of the input are a place, and four
  * bytes that stand there; so a short input reaches all parts of pages that start as valid ones. */
 #include "watch/history.h"
+#include "watch/page_waitings.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "group.h"
 
 #include "base/clock.h"
-#include "watch/page_read.h"
+#include "watch/page_waitings.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

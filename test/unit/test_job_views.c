@@ -10,9 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define NOW  (1000 * CLOCK_SECOND)
-#define MOST 512
+#define MOST 1000
 
 struct scene {
     struct rank_view *views;
@@ -269,7 +270,7 @@ TEST(test_many_different_ranks)
     struct scene scene = start();
     char title[32], *text;
     size_t length, lines = 0;
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < 512; i++) {
         snprintf(title, sizeof title, "allreduce.%d", i);
         wait_in(add(&scene, "one", "a", i, 0), title, NOW);
     }
@@ -282,5 +283,60 @@ TEST(test_many_different_ranks)
         lines++;
     assert_true(lines < 270); /* those without a row of their own share one */
     free(text);
+    job_views_free(&job_views);
+}
+
+enum { GRADIENTS = 161 }; /* of ResNet-50 */
+
+static double processor_ms(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
+}
+
+/* All ranks have submitted all gradients, except the last rank, which lacks every seventh. */
+TEST(test_a_thousand_ranks_with_many_requests)
+{
+    struct scene scene = start();
+    for (int i = 0; i < MOST; i++) {
+        struct page_summary *page = &add(&scene, "one", "a", i, 0)->page;
+        page->requests = calloc(GRADIENTS, sizeof *page->requests);
+        assert_non_null(page->requests);
+        for (int j = 0; j < GRADIENTS; j++) {
+            struct page_request *request = &page->requests[page->request_count];
+            if (i == MOST - 1 && j % 7 == 0)
+                continue;
+            snprintf(request->title, sizeof request->title, "allreduce.layer%d.%d.conv.weight", j / 10, j);
+            request->submitted = NOW - 2 * CLOCK_SECOND + j;
+            request->number = (uint64_t)++page->request_count;
+        }
+    }
+    struct wire_writer body = {0};
+    for (int i = 0; i < MOST; i++) {
+        rank_view_put(&scene.views[i], NOW, &body);
+        rank_view_free(&scene.views[i]);
+    }
+    double sent = processor_ms();
+    struct wire_reader reader = {.bytes = body.bytes, .length = body.length};
+    for (int i = 0; i < MOST; i++)
+        assert_true(rank_view_get(&scene.views[i], NOW, &reader));
+    double received = processor_ms();
+    struct job_views job_views = job_views_of(&scene, (struct job_view_origin){0});
+    print_message("%d ranks with %d requests each: received in %.1f ms, compared in %.1f ms\n", MOST,
+                  GRADIENTS, received - sent, processor_ms() - received);
+    wire_writer_free(&body);
+    const struct page_waitings *waitings = &job_views.list->waitings;
+    assert_int_equal(waitings->count, GRADIENTS);
+    for (int j = 0; j < GRADIENTS; j++) {
+        const struct page_waiting *waiting = &waitings->list[j];
+        char title[PAGE_TITLE];
+        snprintf(title, sizeof title, "allreduce.layer%d.%d.conv.weight", j / 10, j);
+        assert_string_equal(waiting->request->title, title); /* the oldest first */
+        assert_int_equal(waiting->missing, j % 7 == 0);
+        assert_int_equal(waiting->waits, MOST - waiting->missing);
+        assert_int_equal(waiting->parts[MOST - 1], j % 7 ? PART_WAITS : PART_MISSING);
+    }
+    assert_non_null(strstr(job_views.list->text, "rank 999 "));
     job_views_free(&job_views);
 }

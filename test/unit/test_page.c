@@ -1,7 +1,7 @@
 /* test_page.c - the page of a rank without an engine: what a reader finds in it while it is written, after
  * its process was killed, and when it is damaged. */
 #include "test.h"
-#include "watch/page_read.h"
+#include "watch/page_waitings.h"
 
 #include "base/clock.h"
 #include "base/platform.h"
