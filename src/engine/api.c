@@ -13,13 +13,13 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "bootstrap/bootstrap.h"
+#include "engine/comm_list.h"
 #include "engine/comm_open.h"
 #include "engine/context.h"
 #include "engine/drive.h"
 #include "engine/fault.h"
 #include "engine/handle.h"
 #include "engine/identity.h"
-#include "engine/membership.h"
 #include "engine/observe.h"
 #include "engine/progress.h"
 #include "engine/recorder.h"
@@ -132,7 +132,7 @@ static void note_fork(void *owner)
 static void close_context(struct hvd_context *context)
 {
     drive_stop_thread(context);
-    membership_close(context);
+    comm_list_close(context);
     rendezvous_close(context->rendezvous);
     observe_close(context);
     stacks_close(&context->stacks);
@@ -253,7 +253,7 @@ void hvd_shutdown(hvd_context *context)
     hvd_status cause;
     status_set(&cause, HVD_SHUT_DOWN, "rank %d has shut down", context->placement.rank);
     status_blame(&cause, HVD_CAUSE_LEFT, context->placement.rank, NULL);
-    membership_adopt(context);
+    comm_list_adopt(context);
     progress_end(context, &cause);
     refuse_queued(context);
     progress_resume(context);    /* requests that were held back are refused */

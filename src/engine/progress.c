@@ -8,10 +8,10 @@
 #include "base/platform.h"
 #include "base/status.h"
 #include "engine/comm.h"
+#include "engine/comm_list.h"
 #include "engine/context.h"
 #include "engine/handle.h"
 #include "engine/heartbeat.h"
-#include "engine/membership.h"
 
 #include <assert.h>
 
@@ -48,7 +48,7 @@ static struct hvd_handle *find_before(const struct hvd_context *context, const s
  * requests of this rank. */
 static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
 {
-    struct comm *comm = membership_find(context, handle->request.process_set);
+    struct comm *comm = comm_list_find(context, handle->request.process_set);
     struct hvd_handle *before = find_before(context, comm, handle);
     if (!comm) {
         hvd_status removed;
@@ -56,7 +56,7 @@ static void hand_over(struct hvd_context *context, struct hvd_handle *handle)
         handle_finish(handle, &removed);
     } else if (handle->request.operation == HVD_REMOVE_PROCESS_SET &&
                handle->request.root >= HVD_OPENED_SETS) {
-        membership_decided(context, handle); /* this rank decides alone */
+        comm_list_decided(context, handle); /* this rank decides alone */
     } else if (before) {
         comm_hold(comm, handle);
         handle->next = before->held_back;
@@ -99,7 +99,7 @@ static bool hand_over_submissions(struct hvd_context *context)
     if (atomic_load_explicit(&context->queue, memory_order_relaxed))
         newest = atomic_exchange(&context->queue, NULL);
     if (atomic_load_explicit(&context->added, memory_order_acquire))
-        membership_adopt(context); /* after the queue is emptied: a set is added before requests to it */
+        comm_list_adopt(context); /* after the queue is emptied: a set is added before requests to it */
     struct hvd_handle *oldest = handle_reverse(newest);
     while (oldest) {
         struct hvd_handle *next = oldest->next;
@@ -173,7 +173,7 @@ static bool advance(struct comm *comm, int64_t now)
     context->decided = NULL;
     while (oldest) {
         struct hvd_handle *next = oldest->next;
-        membership_decided(context, oldest);
+        comm_list_decided(context, oldest);
         oldest = next;
     }
     check_health(comm);
@@ -265,7 +265,7 @@ static bool turn(struct hvd_context *context, int64_t now)
     }
     if (context->closings)
         end_if_closed(context);
-    membership_reap(context);
+    comm_list_reap(context);
     progress_resume(context);
     return moved;
 }

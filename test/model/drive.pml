@@ -300,7 +300,7 @@ inline progress()
         waiting = waiting | (queue & ~HELD_BACK);
         todo = todo | (queue & BLOCKING); /* |worker_start: collective_queue_push(&worker->todo| */
         queue = 0;
-        adopted = adopted || added; /* |membership_adopt: atomic_exchange(&context->added, NULL)| */
+        adopted = adopted || added; /* |comm_list_adopt: atomic_exchange(&context->added, NULL)| */
         added = false;
         leave_said = leave_said || leaving; /* |turn: &context->leaving| */
         moved = moved || steps || returned; /* |turn: atomic_exchange(&context->returned, false)| */

@@ -1,6 +1,6 @@
-/* membership.c - the list of communicators: sets are added when they have connected and removed when they
+/* comm_list.c - the list of communicators: sets are added when they have connected and removed when they
  * have closed. Under the progress lock. */
-#include "engine/membership.h"
+#include "engine/comm_list.h"
 
 #include "base/status.h"
 #include "engine/comm.h"
@@ -10,7 +10,7 @@
 
 #include <assert.h>
 
-struct comm *membership_find(const struct hvd_context *context, int id)
+struct comm *comm_list_find(const struct hvd_context *context, int id)
 {
     assert(context_is_held(context));
     return id ? mesh_find(context->world->mesh, (unsigned)id) : context->world;
@@ -23,8 +23,8 @@ static void remove_set(struct hvd_context *context, struct hvd_handle *handle)
     int id = handle->request.root;
     sets_remove(&context->sets, id);
     /* The thread that added the set may have handed its communicator over just now. */
-    membership_adopt(context);
-    struct comm *comm = membership_find(context, id);
+    comm_list_adopt(context);
+    struct comm *comm = comm_list_find(context, id);
     if (comm) {
         comm->remover = handle;
         comm_leave(comm);
@@ -33,7 +33,7 @@ static void remove_set(struct hvd_context *context, struct hvd_handle *handle)
     }
 }
 
-void membership_decided(struct hvd_context *context, struct hvd_handle *handle)
+void comm_list_decided(struct hvd_context *context, struct hvd_handle *handle)
 {
     assert(context_is_held(context));
     if (handle->request.operation == HVD_REMOVE_PROCESS_SET) {
@@ -44,7 +44,7 @@ void membership_decided(struct hvd_context *context, struct hvd_handle *handle)
     handle_finish(handle, &(hvd_status){.code = HVD_OK});
 }
 
-void membership_adopt(struct hvd_context *context)
+void comm_list_adopt(struct hvd_context *context)
 {
     assert(context_is_held(context));
     struct comm *comm = atomic_exchange(&context->added, NULL);
@@ -75,7 +75,7 @@ static void unlist(struct hvd_context *context, const struct comm *comm)
         *place = comm->next_shrinking;
 }
 
-void membership_reap(struct hvd_context *context)
+void comm_list_reap(struct hvd_context *context)
 {
     assert(context_is_held(context));
     struct comm **place = &context->world->next_running;
@@ -94,7 +94,7 @@ void membership_reap(struct hvd_context *context)
     }
 }
 
-void membership_close(struct hvd_context *context)
+void comm_list_close(struct hvd_context *context)
 {
     assert(context_is_held(context));
     struct comm *world = context->world;
