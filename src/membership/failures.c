@@ -1,0 +1,73 @@
+/* failures.c - what follows from the failure of a process, or the loss of a host. */
+#include "membership/failures.h"
+#include "membership/hosts.h"
+#include "membership/slots.h"
+
+/* Leaves a host out for its next pause. */
+static void leave_out(struct membership *m, int64_t now, int number)
+{
+    struct host *host = &m->hosts[number];
+    host->times_out++;
+    host->out_until = time_add(now, host_draw_pause(m, host->times_out));
+    for (int i = 0; i < m->slot_count; i++) {
+        const struct slot *slot = &m->slots[i];
+        if (slot->host == number && (slot_is_member(slot) || slot_is_newcomer(slot)))
+            slot_end(m, now, i, MEMBERSHIP_OWN, MEMBERSHIP_HOST_OUT);
+    }
+}
+
+void host_lose(struct membership *m, int64_t now, int number)
+{
+    struct host *host = &m->hosts[number];
+    if (host->state == HOST_UNPREPARED)
+        return;
+    host->state = HOST_UNPREPARED;
+    for (int i = 0; i < m->slot_count; i++) {
+        if (m->slots[i].host == number && m->slots[i].state != SLOT_GONE)
+            slot_lose(m, now, i, SLOT_GONE);
+    }
+    host->times_out++;
+    host->out_until = time_add(now, host_draw_pause(m, host->times_out));
+}
+
+/* Returns true if another host, which is offered, has a member that may hold the state. */
+static bool another_host_has_members(const struct membership *m, int64_t now, int host)
+{
+    for (int i = 0; i < m->slot_count; i++) {
+        const struct slot *slot = &m->slots[i];
+        if (slot->host != host && slot_is_member(slot) && slot_may_hold_state(slot) &&
+            slot_seat_is_offered(m, slot, now))
+            return true;
+    }
+    return false;
+}
+
+static bool host_has_members(const struct membership *m, int host)
+{
+    for (int i = 0; i < m->slot_count; i++) {
+        const struct slot *slot = &m->slots[i];
+        if (slot->host == host && (slot_is_member(slot) || slot->state == SLOT_DONE))
+            return true;
+    }
+    return false;
+}
+
+/* The host of a failed process is left out if that leaves members elsewhere. Otherwise another process gets
+ * the seat, until the seat has had too many failures. */
+void slot_failed(struct membership *m, int64_t now, int number, bool member)
+{
+    const struct slot *slot = &m->slots[number];
+    struct seat *seat = &m->hosts[slot->host].seats[slot->seat];
+    bool can_go = member ? another_host_has_members(m, now, slot->host) : !host_has_members(m, slot->host);
+    if (now - seat->counted > MEMBERSHIP_RESTARTS_WINDOW) {
+        seat->failures = 0;
+        seat->counted = now;
+    }
+    seat->failures++;
+    seat->retry = time_add(now, retry_pause(seat->failures));
+    bool too_often = seat->failures > m->config.restarts;
+    if (can_go && (too_often || !m->config.restart))
+        leave_out(m, now, slot->host);
+    else if (too_often)
+        seat->closed = true;
+}

@@ -1,0 +1,111 @@
+/* starts.c - starts processes at free seats, and plans the ranks that they are to assume. */
+#include "membership/starts.h"
+#include "membership/actions.h"
+#include "membership/roster.h"
+#include "membership/slots.h"
+#include "membership/starvation.h"
+
+#include <stdlib.h>
+
+/* ---- seats --------------------------------------------------------------------------------------------- */
+
+/* Returns true if a process may be started at the seat now or, if it is in use or must pause, later. */
+static bool is_open(const struct host *host, int seat, int64_t now)
+{
+    return host->state == HOST_PREPARED && !host_is_out(host, now) && seat < host->offered &&
+           !host->seats[seat].closed;
+}
+
+static int count_open(const struct membership *m, int64_t now)
+{
+    int count = 0;
+    for (int i = 0; i < m->host_count; i++) {
+        for (int j = 0; j < m->hosts[i].offered; j++)
+            count += is_open(&m->hosts[i], j, now);
+    }
+    return count;
+}
+
+static bool host_is_being_prepared(const struct membership *m)
+{
+    for (int i = 0; i < m->host_count; i++) {
+        if (m->hosts[i].state == HOST_PREPARING && m->hosts[i].offered > 0)
+            return true;
+    }
+    return false;
+}
+
+/* ---- epoch 0 ------------------------------------------------------------------------------------------- */
+
+static void start(struct membership *m, int slot, int rank)
+{
+    struct membership_action *action = action_add(m, MEMBERSHIP_START);
+    action->slot = slot;
+    action->host = m->slots[slot].host;
+    action->seat = m->slots[slot].seat;
+    action->rank = rank;
+}
+
+void starts_first(struct membership *m, int64_t now)
+{
+    int seats = count_open(m, now);
+    if (host_is_being_prepared(m))
+        return;
+    if (seats < m->config.start) {
+        starve(m, now, seats, m->config.start);
+        return;
+    }
+    int size = seats < m->config.max ? seats : m->config.max;
+    m->ranks = calloc((size_t)size, sizeof *m->ranks);
+    if (!m->ranks) {
+        m->no_memory = true;
+        return;
+    }
+    for (int i = 0; i < m->host_count; i++) {
+        for (int j = 0; j < m->hosts[i].offered && m->size < size; j++) {
+            int slot = is_open(&m->hosts[i], j, now) ? slot_add(m, i, j, SLOT_IN) : -1;
+            if (slot < 0)
+                continue;
+            m->slots[slot].holds_state = true; /* what all start with */
+            m->ranks[m->size++] = (struct membership_rank){slot, i, j, true};
+        }
+    }
+    m->epoch = 0;
+    m->starved = NEVER;
+    action_add(m, MEMBERSHIP_EPOCH);
+    for (int rank = 0; rank < m->size; rank++)
+        start(m, m->ranks[rank].slot, rank);
+}
+
+/* ---- newcomers ----------------------------------------------------------------------------------------- */
+
+void starts_settle(struct membership *m, int64_t now)
+{
+    int first = m->slot_count, living = 0;
+    for (int i = 0; i < m->slot_count; i++) {
+        const struct slot *slot = &m->slots[i];
+        if (slot_is_newcomer(slot) && !slot_seat_is_offered(m, slot, now))
+            slot_end(m, now, i, MEMBERSHIP_TERM, MEMBERSHIP_REMOVED);
+        living += (slot_is_newcomer(slot) || slot_is_member(slot)) && slot_seat_is_offered(m, slot, now);
+    }
+    for (int i = 0; i < m->host_count && !m->finishing; i++) {
+        for (int j = 0; j < m->hosts[i].offered && living < m->config.max; j++) {
+            const struct seat *seat = &m->hosts[i].seats[j];
+            if (seat->slot >= 0 || !is_open(&m->hosts[i], j, now))
+                continue;
+            if (now < seat->retry)
+                wake_at(m, seat->retry);
+            else if (slot_add(m, i, j, SLOT_STARTING) >= 0)
+                living++;
+        }
+    }
+    if (m->slot_count == first)
+        return;
+    free(m->planned);
+    m->planned_size = 0;
+    m->planned = roster_make(m, now, 0, SLOT_STARTING, &m->planned_size);
+    for (int rank = 0; rank < m->planned_size; rank++) {
+        if (m->planned[rank].slot >= first)
+            start(m, m->planned[rank].slot, rank);
+    }
+}

@@ -1,0 +1,624 @@
+/* test_membership.c - which processes are the ranks of a job: each test feeds inputs, and compares the
+ * actions that follow with a text. */
+#include "membership/membership.h"
+#include "test.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECOND INT64_C(1000000000)
+
+static struct membership *machine;
+static int64_t now;
+static char seen[4096];
+
+static void put(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void put(const char *format, ...)
+{
+    size_t length = strlen(seen);
+    va_list arguments;
+    if (length)
+        seen[length++] = ';';
+    va_start(arguments, format);
+    vsnprintf(seen + length, sizeof seen - length, format, arguments);
+    va_end(arguments);
+}
+
+static void put_epoch(void)
+{
+    char text[256] = "";
+    int epoch, size;
+    const struct membership_rank *ranks = membership_ranks(machine, &epoch, &size);
+    for (int rank = 0; rank < size; rank++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), " %d%s", ranks[rank].slot,
+                 ranks[rank].newcomer ? "+" : "");
+    put("epoch %d:%s", epoch, text);
+}
+
+/* Appends all actions that are due to `seen`. Preparing a host succeeds at once. */
+static void drain(void)
+{
+    static const char *const steps[] = {"keep", "own", "term", "kill"};
+    static const char *const whys[] = {"removed", "host out", "hung", "cut off", "over"};
+    struct membership_action action;
+    int prepared[16], count = 0;
+    while (membership_next(machine, &action)) {
+        switch (action.kind) {
+        case MEMBERSHIP_PREPARE:
+            put("prepare %s", membership_host_name(machine, action.host));
+            prepared[count++] = action.host;
+            break;
+        case MEMBERSHIP_RELEASE:
+            put("release %s", membership_host_name(machine, action.host));
+            break;
+        case MEMBERSHIP_EPOCH:
+            put_epoch();
+            break;
+        case MEMBERSHIP_START:
+            put("start %d %s.%d", action.slot, membership_host_name(machine, action.host), action.seat);
+            break;
+        case MEMBERSHIP_END:
+            put("end %d %s %s", action.slot, steps[action.step], whys[action.why]);
+            break;
+        case MEMBERSHIP_NOTICE:
+            put("notice %d%s%s%s", action.epoch, action.change & MEMBERSHIP_LESS ? " less" : "",
+                action.change & MEMBERSHIP_MORE ? " more" : "",
+                action.change & MEMBERSHIP_LOST ? " lost" : "");
+            break;
+        case MEMBERSHIP_SAY:
+            put("say %s", action.text);
+            break;
+        case MEMBERSHIP_FINISH:
+            put("finish %d slot %d %s%s%s", action.exit_code, action.slot, steps[action.step],
+                action.text[0] ? ": " : "", action.text);
+        }
+    }
+    for (int i = 0; i < count; i++)
+        membership_host_prepared(machine, now, prepared[i]);
+    if (count)
+        drain();
+}
+
+static void expect_at(const char *expected, int line)
+{
+    drain();
+    if (strcmp(seen, expected) != 0)
+        fail_msg("line %d:\n  expected %s\n  seen     %s", line, expected, seen);
+    seen[0] = 0;
+}
+#define EXPECT(text) expect_at(text, __LINE__)
+
+/* Advances the clock, and calls the state machine each time that it wants to be. */
+static void pass(double seconds)
+{
+    int64_t end = now + (int64_t)(seconds * (double)SECOND);
+    while (membership_deadline(machine) <= end) {
+        now = membership_deadline(machine) > now ? membership_deadline(machine) : now;
+        membership_tick(machine, now);
+        drain();
+    }
+    now = end;
+}
+
+/* "a:2,b:1" */
+static void discover(const char *list)
+{
+    char names[8][16];
+    struct membership_host hosts[8];
+    int count = 0, length;
+    while (sscanf(list, "%15[^:]:%d%n", names[count], &hosts[count].slots, &length) == 2) {
+        hosts[count].name = names[count];
+        count++;
+        list += length;
+        list += *list == ',';
+    }
+    membership_discovered(machine, now, hosts, count);
+}
+
+static struct membership_config elastic(int start, int min, int max)
+{
+    return (struct membership_config){.start = start,
+                                      .min = min,
+                                      .max = max,
+                                      .settle = SECOND / 20,
+                                      .rejoin = 30 * SECOND,
+                                      .gather = 10 * SECOND,
+                                      .timeout = 600 * SECOND,
+                                      .reset_limit = -1,
+                                      .restarts = 3};
+}
+
+static void open_job(struct membership_config config, const char *hosts)
+{
+    membership_free(machine);
+    machine = membership_new(&config);
+    assert_non_null(machine);
+    now = 1000 * SECOND;
+    seen[0] = 0;
+    discover(hosts);
+}
+
+/* Starts a job of epoch 0, whose actions are checked elsewhere, and whose programs have all been entered. */
+static void open_running(struct membership_config config, const char *hosts, int slots)
+{
+    open_job(config, hosts);
+    drain();
+    for (int slot = 0; slot < slots; slot++)
+        membership_waits(machine, now, slot, &(struct membership_wait){.after = -1, .lost_rank = -1});
+    drain();
+    assert_non_null(strstr(seen, "epoch 0:"));
+    seen[0] = 0;
+}
+
+static void waits_for(int slot, int after, int lost)
+{
+    membership_waits(machine, now, slot,
+                     &(struct membership_wait){.after = after, .holds_state = true, .lost_rank = lost});
+}
+
+static void ready(int slot)
+{
+    membership_waits(machine, now, slot, &(struct membership_wait){.after = -1, .lost_rank = -1});
+}
+
+static void ends(int slot, int exit_code)
+{
+    membership_ended(machine, now, slot, exit_code, exit_code > 128 ? exit_code - 128 : 0);
+    membership_gone(machine, now, slot);
+}
+
+static int free_machine(void **state)
+{
+    (void)state;
+    membership_free(machine);
+    machine = NULL;
+    return 0;
+}
+
+const struct test_hooks test_hooks = {.after_each = free_machine};
+
+/* ---- the first epoch ----------------------------------------------------------------------------------- */
+
+TEST(test_the_first_epoch_waits_for_enough_seats)
+{
+    open_job(elastic(3, 2, 4), "a:2");
+    EXPECT("prepare a");
+    pass(31);
+    EXPECT("say waiting for slots: 2 of the 3 that the job needs");
+    discover("a:2,b:3");
+    EXPECT("prepare b;epoch 0: 0+ 1+ 2+ 3+;start 0 a.0;start 1 a.1;start 2 b.0;start 3 b.1");
+}
+
+TEST(test_a_job_without_seats_ends)
+{
+    open_job(elastic(2, 2, 4), "");
+    pass(599);
+    seen[0] = 0;
+    pass(2);
+    EXPECT("finish 75 slot -1 term: the job needs 2 slots and has had 0 for 600 s; see --min-np and "
+           "--elastic-timeout");
+}
+
+TEST(test_hosts_that_cannot_be_prepared_are_tried_again)
+{
+    struct membership_action action;
+    open_job(elastic(1, 1, 1), "a:1");
+    assert_true(membership_next(machine, &action) && action.kind == MEMBERSHIP_PREPARE);
+    membership_host_failed(machine, now, action.host);
+    EXPECT("");
+    pass(1);
+    EXPECT("prepare a;epoch 0: 0+;start 0 a.0");
+}
+
+/* ---- losses -------------------------------------------------------------------------------------------- */
+
+TEST(test_survivors_go_on_once_all_wait)
+{
+    open_running(elastic(3, 1, 3), "a:3", 3);
+    ends(1, 137);
+    EXPECT("notice 0 lost");
+    waits_for(0, 0, 1);
+    EXPECT("");
+    waits_for(2, 0, 1);
+    pass(0.04);
+    EXPECT(""); /* more losses may follow */
+    pass(0.01);
+    EXPECT("epoch 1: 0 2");
+    pass(1); /* on the only host the process is replaced */
+    EXPECT("start 3 a.1");
+    pass(5);
+    EXPECT("");
+    ready(3);
+    EXPECT("notice 1 more");
+    waits_for(0, 1, -1);
+    waits_for(2, 1, -1);
+    EXPECT("epoch 2: 0 2 3+");
+}
+
+TEST(test_a_failed_rank_takes_its_host_out)
+{
+    open_running(elastic(4, 1, 4), "a:2,b:2", 4);
+    ends(1, 1);
+    EXPECT("end 0 own host out;notice 0 lost");
+    waits_for(2, 0, 1);
+    waits_for(3, 0, 1);
+    pass(1);
+    EXPECT("epoch 1: 2 3");
+    ends(0, 0);
+    EXPECT("release a");
+    pass(10000);
+    EXPECT("");
+}
+
+TEST(test_a_host_returns_after_its_pause)
+{
+    struct membership_config config = elastic(2, 1, 2);
+    config.pause[0] = 10 * SECOND;
+    config.pause[1] = 100 * SECOND;
+    open_running(config, "a:1,b:1", 2);
+    ends(0, 1);
+    waits_for(1, 0, 0);
+    pass(1);
+    EXPECT("notice 0 lost;release a;epoch 1: 1");
+    pass(18);
+    EXPECT("");
+    pass(12);
+    EXPECT("prepare a;start 2 a.0");
+}
+
+TEST(test_a_failed_process_is_started_again_if_asked_for)
+{
+    struct membership_config config = elastic(2, 1, 2);
+    config.restart = true;
+    config.restarts = 1;
+    open_running(config, "a:1,b:1", 2);
+    ends(0, 1);
+    waits_for(1, 0, 0);
+    pass(2);
+    EXPECT("notice 0 lost;epoch 1: 1;start 2 a.0");
+    ends(2, 1);
+    pass(100);
+    EXPECT("release a"); /* twice within ten minutes */
+}
+
+TEST(test_a_job_ends_with_its_last_member)
+{
+    open_running(elastic(3, 1, 3), "a:3", 3);
+    ends(1, 3);
+    waits_for(0, 0, 1);
+    waits_for(2, 0, 1);
+    pass(0.1);
+    EXPECT("notice 0 lost;epoch 1: 0 2");
+    ends(2, 137);
+    ends(0, 9);
+    EXPECT("notice 1 lost;finish 137 slot 2 term: no rank is left that holds the state of the training");
+}
+
+TEST(test_a_lost_host)
+{
+    open_running(elastic(4, 1, 4), "a:2,b:2", 4);
+    membership_host_lost(machine, now, 0, false);
+    waits_for(2, 0, 0);
+    waits_for(3, 0, 0);
+    pass(1);
+    EXPECT("notice 0 lost;epoch 1: 2 3");
+    membership_host_lost(machine, now, 1, true);
+    EXPECT("finish 75 slot -1 term: no rank is left that holds the state of the training");
+}
+
+/* The newcomer was a member, but has never received the state. */
+TEST(test_an_epoch_needs_the_state)
+{
+    open_running(elastic(1, 1, 2), "a:1", 1);
+    discover("a:1,b:1");
+    EXPECT("prepare b;start 1 b.0");
+    ready(1);
+    waits_for(0, 0, -1);
+    EXPECT("notice 0 more;epoch 1: 0 1+");
+    membership_host_lost(machine, now, 0, false);
+    membership_waits(machine, now, 1, &(struct membership_wait){.after = 1, .lost_rank = 0});
+    pass(1);
+    EXPECT("notice 1 lost;finish 75 slot -1 term: no rank is left that holds the state of the training");
+}
+
+TEST(test_a_rank_that_hangs_is_ended)
+{
+    open_running(elastic(3, 1, 3), "a:3", 3);
+    ends(1, 137);
+    waits_for(0, 0, 1);
+    pass(29);
+    EXPECT("notice 0 lost;start 3 a.1");
+    pass(2);
+    EXPECT("end 2 term hung;epoch 1: 0");
+}
+
+TEST(test_a_program_that_still_loads_is_not_hung)
+{
+    open_job(elastic(2, 1, 2), "a:2");
+    ready(0);
+    drain();
+    seen[0] = 0;
+    ends(0, 1);
+    EXPECT("notice 0 lost");
+    pass(60);
+    EXPECT("start 2 a.0");
+    ready(1); /* it had not been in epoch 0 */
+    EXPECT("epoch 1: 1");
+}
+
+/* ---- the network --------------------------------------------------------------------------------------- */
+
+TEST(test_ranks_that_lose_each_other_meet_again)
+{
+    open_running(elastic(3, 1, 3), "a:1,b:1,c:1", 3);
+    for (int epoch = 0; epoch < 2; epoch++) {
+        waits_for(0, epoch, 2);
+        waits_for(1, epoch, 2);
+        waits_for(2, epoch, 0);
+        pass(1);
+        drain();
+    }
+    EXPECT("notice 0 lost;epoch 1: 0 1 2;notice 1 lost;epoch 2: 0 1 2");
+    waits_for(0, 2, 2);
+    waits_for(1, 2, 2);
+    waits_for(2, 2, 0);
+    pass(1);
+    EXPECT("notice 2 lost;end 2 term cut off;epoch 3: 0 1");
+}
+
+TEST(test_an_old_question_is_no_wait)
+{
+    open_running(elastic(2, 1, 2), "a:2", 2);
+    waits_for(0, 0, 1);
+    waits_for(1, 0, 0);
+    pass(1);
+    EXPECT("notice 0 lost;epoch 1: 0 1");
+    waits_for(0, 0, 1);
+    pass(100);
+    EXPECT("");
+}
+
+/* ---- changes ------------------------------------------------------------------------------------------- */
+
+TEST(test_newcomers_of_one_change_join_together)
+{
+    open_running(elastic(1, 1, 9), "a:1", 1);
+    discover("a:1,b:2");
+    EXPECT("prepare b;start 1 b.0;start 2 b.1");
+    ready(2);
+    pass(9);
+    EXPECT("");
+    ready(1);
+    EXPECT("notice 0 more");
+    waits_for(0, 0, -1);
+    EXPECT("epoch 1: 0 1+ 2+");
+}
+
+TEST(test_a_slow_newcomer_is_not_waited_for)
+{
+    open_running(elastic(1, 1, 9), "a:1", 1);
+    discover("a:1,b:2");
+    EXPECT("prepare b;start 1 b.0;start 2 b.1");
+    ready(2);
+    pass(9);
+    EXPECT("");
+    pass(2);
+    EXPECT("notice 0 more");
+    waits_for(0, 0, -1);
+    EXPECT("epoch 1: 0 2+");
+    ready(1);
+    EXPECT("notice 1 more");
+}
+
+TEST(test_a_newcomer_that_dies_costs_nothing)
+{
+    open_running(elastic(1, 1, 9), "a:1", 1);
+    discover("a:1,b:1");
+    EXPECT("prepare b;start 1 b.0");
+    ends(1, 1);
+    EXPECT("release b");
+}
+
+TEST(test_members_stay_before_newcomers)
+{
+    open_running(elastic(3, 1, 3), "a:3", 3);
+    ends(0, 1);
+    waits_for(1, 0, 0);
+    pass(2);
+    ready(3);
+    seen[0] = 0;
+    waits_for(2, 0, 0);
+    EXPECT("epoch 1: 1 2 3+");
+}
+
+TEST(test_a_removed_host_leaves_at_the_next_epoch)
+{
+    open_running(elastic(4, 2, 4), "a:2,b:2", 4);
+    discover("b:2");
+    EXPECT("notice 0 less");
+    for (int slot = 0; slot < 4; slot++)
+        waits_for(slot, 0, -1);
+    EXPECT("epoch 1: 2 3;end 0 own removed;end 1 own removed");
+    ends(0, 0);
+    EXPECT("");
+    ends(1, 0);
+    EXPECT("release a");
+}
+
+TEST(test_the_highest_seats_go)
+{
+    open_running(elastic(4, 2, 4), "a:2,b:2", 4);
+    discover("a:1,b:2");
+    EXPECT("notice 0 less");
+    for (int slot = 0; slot < 4; slot++)
+        waits_for(slot, 0, -1);
+    EXPECT("epoch 1: 0 2 3;end 1 own removed");
+}
+
+/* One member stays until a newcomer has received the state. */
+TEST(test_all_hosts_are_exchanged)
+{
+    open_running(elastic(2, 2, 2), "a:2", 2);
+    discover("b:2");
+    EXPECT("prepare b;start 2 b.0;start 3 b.1");
+    ready(2);
+    ready(3);
+    EXPECT("notice 0 less more");
+    waits_for(0, 0, -1);
+    waits_for(1, 0, -1);
+    EXPECT("epoch 1: 0 2+;end 1 own removed;notice 1 less more");
+    waits_for(0, 1, -1);
+    waits_for(2, 1, -1);
+    EXPECT("epoch 2: 2 3+;end 0 own removed");
+}
+
+TEST(test_too_few_would_be_left)
+{
+    open_running(elastic(2, 2, 2), "a:1,b:1", 2);
+    discover("a:1");
+    pass(1000);
+    EXPECT(""); /* they train on, for as long as the host lives */
+}
+
+TEST(test_one_seat_one_process)
+{
+    open_running(elastic(2, 1, 2), "a:2", 2);
+    membership_ended(machine, now, 1, 1, 0);
+    pass(100);
+    EXPECT("notice 0 lost");
+    membership_gone(machine, now, 1);
+    EXPECT("start 2 a.1");
+}
+
+TEST(test_the_reset_limit)
+{
+    struct membership_config config = elastic(3, 1, 3);
+    config.reset_limit = 1;
+    open_running(config, "a:3", 3);
+    ends(0, 1);
+    waits_for(1, 0, 0);
+    waits_for(2, 0, 0);
+    pass(0.1);
+    EXPECT("notice 0 lost;epoch 1: 1 2");
+    ends(1, 1);
+    waits_for(2, 1, 0);
+    pass(0.1);
+    EXPECT(
+        "notice 1 lost;finish 1 slot -1 term: Horovod was shutdown because number of resets during elastic "
+        "job exceeded limit: 1");
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------- */
+
+TEST(test_the_job_is_done)
+{
+    open_running(elastic(2, 1, 3), "a:2", 2);
+    discover("a:2,b:1");
+    EXPECT("prepare b;start 2 b.0");
+    membership_done(machine, now, 1);
+    EXPECT("end 2 term over");
+    ends(1, 0);
+    membership_done(machine, now, 0);
+    EXPECT("");
+    ends(0, 0);
+    EXPECT("finish 0 slot -1 keep");
+}
+
+TEST(test_a_failure_after_the_function)
+{
+    open_running(elastic(2, 1, 2), "a:2", 2);
+    membership_done(machine, now, 0);
+    membership_done(machine, now, 1);
+    ends(1, 4);
+    ends(0, 0);
+    EXPECT("finish 4 slot 1 term");
+}
+
+/* However few they are: the others have finished. */
+TEST(test_a_loss_between_two_ends)
+{
+    open_running(elastic(3, 3, 3), "a:3", 3);
+    membership_done(machine, now, 0);
+    ends(1, 137);
+    waits_for(2, 0, 1);
+    pass(1);
+    EXPECT("notice 0 lost;epoch 1: 2");
+    membership_done(machine, now, 2);
+    ends(0, 0);
+    ends(2, 0);
+    EXPECT("finish 0 slot -1 keep");
+}
+
+TEST(test_programs_that_use_no_epochs)
+{
+    open_job(elastic(2, 1, 2), "a:2");
+    drain();
+    seen[0] = 0;
+    ends(0, 0);
+    ends(1, 0);
+    pass(1);
+    EXPECT("notice 0 lost;start 2 a.0;finish 0 slot -1 keep");
+}
+
+/* ---- jobs whose ranks stay the same -------------------------------------------------------------------- */
+
+static void open_fixed(void)
+{
+    open_job((struct membership_config){.fixed = true, .start = 3, .min = 3, .max = 3, .timeout = INT64_MAX},
+             "a:2,b:1");
+    EXPECT("prepare a;prepare b;epoch 0: 0+ 1+ 2+;start 0 a.0;start 1 a.1;start 2 b.0");
+}
+
+TEST(test_the_first_failure_ends_a_fixed_job)
+{
+    open_fixed();
+    ends(0, 0);
+    EXPECT("");
+    ends(2, 137);
+    EXPECT("finish 137 slot 2 own");
+    ends(1, 1);
+    EXPECT("");
+}
+
+/* One row: the input, and the actions that follow in a job that runs and in one that is ending. */
+TEST(test_inputs_of_a_fixed_job)
+{
+    static const struct {
+        int host_lost; /* 1: its connection has ended; 2: it was silent */
+        int not_started, stopped;
+        enum membership_step step;
+        const char *running, *ending;
+    } rows[] = {
+        {.host_lost = 1, .running = "finish 1 slot -1 own", .ending = "end -1 own over"},
+        {.host_lost = 2, .running = "finish 1 slot -1 term", .ending = "end -1 own over"},
+        {.not_started = 127, .running = "finish 127 slot -1 term", .ending = "end -1 term over"},
+        {.not_started = 0, .running = "finish 1 slot -1 term", .ending = "end -1 term over"},
+        {.stopped = 130,
+         .step = MEMBERSHIP_OWN,
+         .running = "finish 130 slot -1 own",
+         .ending = "end -1 own over"},
+        {.stopped = 143,
+         .step = MEMBERSHIP_TERM,
+         .running = "finish 143 slot -1 term",
+         .ending = "end -1 term over"},
+        {.stopped = 126, .step = MEMBERSHIP_KEEP, .running = "finish 126 slot -1 keep", .ending = ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int ending = 0; ending < 2; ending++) {
+            open_fixed();
+            if (ending) {
+                ends(0, 5);
+                EXPECT("finish 5 slot 0 own");
+            }
+            if (rows[i].host_lost)
+                membership_host_lost(machine, now, 1, rows[i].host_lost == 2);
+            else if (rows[i].stopped)
+                membership_stop(machine, now, rows[i].stopped, rows[i].step);
+            else
+                membership_not_started(machine, now, 1, rows[i].not_started);
+            EXPECT(ending ? rows[i].ending : rows[i].running);
+        }
+    }
+}
