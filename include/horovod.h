@@ -450,8 +450,9 @@ HVD_API hvd_code hvd_step(hvd_context *context, int64_t step, int64_t samples, h
  * five steps. `optimizer`: any name that no other optimizer of this rank has. */
 HVD_API hvd_code hvd_optimizer_step(hvd_context *context, const char *optimizer, hvd_status *status);
 
-/* An optimizer was made that will report steps. A gradient that is not finite is then no alarm as long as no
- * step ends with it: while a loss scale is being found, such steps are left out. */
+/* An optimizer was made that reports a step only once it has updated its parameters: not one that is left out
+ * because of an overflow, while a loss scale is being found. A gradient that is not finite and was used is
+ * then an alarm soon; where reported steps may have been left out, only if it lasts for 25 of them. */
 HVD_API hvd_code hvd_expect_steps(hvd_context *context, hvd_status *status);
 
 /* How far this rank has come since hvd_init. Set struct_size first. Nothing asks other ranks. */

@@ -36,15 +36,18 @@ hvd_code nonfinite_open(struct hvd_context *context, hvd_status *status)
 /* What was found in the tensors of a request. */
 struct found {
     enum finiteness worst;
-    int tensor; /* the first that has it */
-    unsigned tensors;
+    int tensor;                /* the first that has it */
+    unsigned checked, tensors; /* that were checked; of these, that are not finite */
 };
 
 static void add(struct found *found, enum finiteness has, int tensor)
 {
+    found->checked++;
     found->tensors += has != ALL_FINITE;
-    if (has > found->worst)
-        *found = (struct found){has, tensor, found->tensors};
+    if (has > found->worst) {
+        found->worst = has;
+        found->tensor = tensor;
+    }
 }
 
 static uint64_t steps_of(const struct hvd_context *context)
@@ -57,12 +60,17 @@ static bool reports_steps(const struct hvd_context *context)
     return atomic_load_explicit(&context->steps.expected, memory_order_relaxed) || steps_of(context);
 }
 
-/* Returns the number of the step that is under way, for people: it may rise by more than 1, or begin again.
- */
+/* Returns how many steps had been reported when the request was submitted. By now its own may have been. */
+static uint64_t steps_before(const struct hvd_context *context, const struct hvd_handle *handle)
+{
+    return page_steps_before(&context->page, handle->record);
+}
+
+/* Returns the number of the step of the request, for people: it may rise by more than 1, or begin again. */
 static int64_t number_of_step(const struct hvd_context *context, const struct hvd_handle *handle)
 {
     bool none = reports_steps(context) && !steps_of(context);
-    return none ? 1 : page_step(&context->page, page_name_of(&context->page, handle->record));
+    return none ? 1 : page_step(&context->page, handle->record);
 }
 
 /* `found`: in a tensor of this rank; NULL: in a result. */
@@ -72,10 +80,12 @@ static void begin(struct comm *comm, const struct hvd_handle *handle, const stru
     state->spreading = true;
     state->own = found ? found->worst : ALL_FINITE;
     state->name = page_name_of(&comm->context->page, handle->record);
+    state->record = handle->record;
     state->process_set = comm->id;
-    state->rounds = 0;
     state->began = number_of_step(comm->context, handle);
-    state->steps = steps_of(comm->context);
+    state->round = steps_before(comm->context, handle);
+    state->wrong = state->finite = 0;
+    state->lasted = -1; /* the round in which it has begun does not count: results may be used in the next */
     if (found && handle->request.count > 1)
         snprintf(state->where, sizeof state->where, "tensor %d of %s", found->tensor, handle->name);
     else
@@ -122,40 +132,68 @@ static void warn(struct hvd_context *context)
 /* Returns true if a number that was not finite may have caused another one in this step, which computes with
  * the results of the step before, but not with those of earlier ones, whose names may come rarely. If no
  * steps are reported, it may until a finite result ends it. */
-static bool may_cause(const struct hvd_context *context)
+static bool may_cause(const struct hvd_context *context, uint64_t steps)
 {
     const struct nonfinite *state = &context->nonfinite;
-    return state->spreading && (!reports_steps(context) || steps_of(context) <= state->last + 1);
+    return state->spreading && (!reports_steps(context) || steps <= state->last + 1);
 }
 
-/* Returns true if a finite result shows that what has begun does not spread: it is of the same name, or, if
- * that can't come again (a number, a name without an id), one of many in a row. One alone may be of the same
- * step. */
-static bool is_ended_by(struct hvd_context *context, uint32_t name)
+/* Returns true if an input begins another round: a step, or if none are reported a use of the name with which
+ * it began, or if that can't come again an input that is not finite either. */
+static bool begins_round(const struct hvd_context *context, const struct hvd_handle *handle, bool finite)
+{
+    const struct nonfinite *state = &context->nonfinite;
+    if (reports_steps(context))
+        return steps_before(context, handle) > state->round;
+    if (page_has_name(&context->page, state->name))
+        return page_name_of(&context->page, handle->record) == state->name;
+    return !finite;
+}
+
+/* Most inputs of the next rounds are computed from a number that began here, unless it was left out, or
+ * nothing is computed from it. Judges the round that has ended. */
+static void judge_round(struct hvd_context *context, const struct hvd_handle *handle)
+{
+    struct nonfinite *state = &context->nonfinite;
+    bool spreads = state->lasted < 0 || state->wrong > state->finite;
+    state->round = steps_before(context, handle);
+    state->wrong = state->finite = 0;
+    if (!spreads)
+        state->spreading = false;
+    else if (++state->lasted == (atomic_load(&context->steps.expected) ? 1 : LASTING))
+        warn(context);
+}
+
+/* Returns true if a finite result shows that what has begun does not spread: it is of a later request of the
+ * same name, or, if that can't come again (a number, a name without an id), one of many in a row. One alone
+ * may be of the same step. */
+static bool is_ended_by(struct hvd_context *context, const struct hvd_handle *handle)
 {
     struct nonfinite *state = &context->nonfinite;
     if (page_has_name(&context->page, state->name))
-        return name == state->name;
-    return ++state->finite == LASTING && !reports_steps(context);
+        return page_name_of(&context->page, handle->record) == state->name && handle->record != state->record;
+    return ++state->finite_results == LASTING && !reports_steps(context);
 }
 
 static void note_input(struct comm *comm, const struct hvd_handle *handle, const struct found *found)
 {
     struct hvd_context *context = comm->context;
     struct nonfinite *state = &context->nonfinite;
-    uint64_t steps = steps_of(context);
-    bool caused = may_cause(context);
-    counter_add(&handle->counters->nonfinite, found->tensors);
-    if (!caused)
-        begin(comm, handle, found);
-    state->last = steps;
-    state->finite = 0;
-    state->rounds += caused && page_name_of(&context->page, handle->record) == state->name;
-    bool used = reports_steps(context) ? steps > state->steps
-                : !caused              ? found->worst == HAS_NAN
-                                       : state->rounds == LASTING;
-    if (state->own != ALL_FINITE && used)
-        warn(context);
+    bool finite = found->worst == ALL_FINITE;
+    if (finite && !state->spreading)
+        return;
+    if (state->spreading && state->own && begins_round(context, handle, finite))
+        judge_round(context, handle);
+    if (!finite) {
+        uint64_t steps = steps_before(context, handle);
+        counter_add(&handle->counters->nonfinite, found->tensors);
+        if (!may_cause(context, steps))
+            begin(comm, handle, found);
+        state->last = steps;
+        state->finite_results = 0;
+    }
+    state->wrong += found->tensors;
+    state->finite += found->checked - found->tensors;
 }
 
 static void note_result(struct comm *comm, const struct hvd_handle *handle, const struct found *found)
@@ -163,16 +201,18 @@ static void note_result(struct comm *comm, const struct hvd_handle *handle, cons
     struct hvd_context *context = comm->context;
     struct nonfinite *state = &context->nonfinite;
     bool finite = found->worst == ALL_FINITE;
-    if (finite && !state->spreading)
+    bool is_part = operation_table[handle->request.operation].result == RESULT_part;
+    if (finite && (!state->spreading || (state->own && is_part))) /* another rank got what began here */
         return;
     if (finite) {
-        state->spreading = !is_ended_by(context, page_name_of(&context->page, handle->record));
+        state->spreading = !is_ended_by(context, handle);
         return;
     }
-    if (!may_cause(context))
+    uint64_t steps = steps_before(context, handle);
+    if (!may_cause(context, steps))
         begin(comm, handle, NULL);
-    state->last = steps_of(context);
-    state->finite = 0;
+    state->last = steps;
+    state->finite_results = 0;
 }
 
 static void note(struct comm *comm, const struct hvd_handle *handle, const struct found *found,
@@ -180,7 +220,7 @@ static void note(struct comm *comm, const struct hvd_handle *handle, const struc
 {
     if (is_result)
         note_result(comm, handle, found);
-    else if (found->worst != ALL_FINITE)
+    else
         note_input(comm, handle, found);
 }
 
@@ -207,14 +247,17 @@ void nonfinite_check_batch(const struct running_batch *running, bool is_result)
             if (!batch_includes(running, handle, t))
                 continue;
             enum finiteness worst = ALL_FINITE;
+            bool is_checked = false;
             for (int block = 0; block < blocks; block++) {
                 const struct span *span = &vector->spans[next + block * stride];
-                enum finiteness has = span->length <= limit ? finiteness_of(collective->dtype, span->data,
-                                                                            span->length / element)
-                                                            : ALL_FINITE;
+                if (span->length > limit)
+                    continue;
+                enum finiteness has = finiteness_of(collective->dtype, span->data, span->length / element);
                 worst = has > worst ? has : worst;
+                is_checked = true;
             }
-            add(&found, worst, t);
+            if (is_checked)
+                add(&found, worst, t);
             next++;
         }
         note(running->comm, handle, &found, is_result);

@@ -2,9 +2,12 @@
  * ranks only by collectives. So a rank that finds one in its own input, although no result has brought it
  * one, knows that it began here: it warns, and its page says so. No value is changed and no message is sent.
  *
- * While a loss scale is being found overflows are normal: such a step is left out, and no alarm is due. So
- * the warning follows once a step has ended that used the number. If no steps are reported, a NaN is warned
- * of at once, and infinity if it lasts. Under the progress lock. */
+ * Two kinds of numbers that are not finite are no alarm. While a loss scale is being found overflows are
+ * normal: such a step is left out. And a metric may be NaN by design, from which nothing is computed. So the
+ * warning follows once most of what this rank gives to reductions has not been finite for a whole step after
+ * the one in which it began. That is enough if all steps that are reported have updated the parameters
+ * (hvd_expect_steps); otherwise it must last for more steps than the search for a scale does. If no steps are
+ * reported, a use of the same name is one. Under the progress lock. */
 #ifndef HVD_ENGINE_NONFINITE_H
 #define HVD_ENGINE_NONFINITE_H
 
@@ -28,13 +31,15 @@ struct nonfinite {
     bool spreading;      /* numbers that are not finite were reduced, and may cause others from now on */
     enum finiteness own; /* the first of them, if it was this rank's */
     uint32_t name;       /* the id (page.h) of the name that had the first */
+    uint32_t record;     /* the place of the record of that request; 0: it has none */
     char where[PAGE_NAN_TEXT];         /* the tensor that had it */
     int process_set;                   /* in which it was reduced */
-    unsigned rounds;                   /* inputs of that name since, which were not finite either */
-    unsigned finite;                   /* finite results since the latest one that was not */
     int64_t began;                     /* the number of the step of the first; 0: unknown */
-    uint64_t steps;                    /* that were reported before the first */
-    uint64_t last;                     /* and before the latest */
+    uint64_t last;                     /* steps that had been reported before the latest */
+    uint64_t round;                    /* and before the inputs that are counted */
+    unsigned wrong, finite;            /* tensors in these inputs that are not finite, and that are */
+    int lasted;                        /* rounds so far in which most were not; -1: none has begun since */
+    unsigned finite_results;           /* since the latest one that was not */
     uint32_t warned[NONFINITE_WARNED]; /* ids of names */
     int warned_count;
     bool is_full; /* said that no more are remembered */

@@ -422,14 +422,42 @@ bool page_has_name(const struct page_writer *writer, uint32_t id)
     return id && !(id & PAGE_COUNTED) && atomic_load_explicit(&name->id, memory_order_relaxed) == id;
 }
 
-int64_t page_step(const struct page_writer *writer, uint32_t name)
+static const struct page_step *step_of(const struct page_writer *writer, uint64_t count)
 {
-    const struct page_head *head = &writer->page->head;
-    if (atomic_load_explicit(&head->steps, memory_order_relaxed))
-        return atomic_load_explicit(&head->step, memory_order_relaxed) + 1;
-    const struct page_name *place = &writer->page->names[name % PAGE_NAMES];
+    const struct page_step *step = &writer->page->steps[count % PAGE_STEPS];
+    return atomic_load_explicit(&step->count, memory_order_acquire) == count ? step : NULL;
+}
+
+uint64_t page_steps_before(const struct page_writer *writer, uint32_t place)
+{
+    uint64_t count = atomic_load_explicit(&writer->page->head.steps, memory_order_relaxed);
+    if (!place)
+        return count;
+    const struct page_record *record = &writer->page->records[place - 1];
+    int64_t submitted = atomic_load_explicit(&record->submitted, memory_order_relaxed);
+    for (; count; count--) {
+        const struct page_step *step = step_of(writer, count);
+        if (!step || atomic_load_explicit(&step->reported, memory_order_relaxed) <= submitted)
+            return count;
+    }
+    return count;
+}
+
+int64_t page_step(const struct page_writer *writer, uint32_t place)
+{
+    uint64_t count = page_steps_before(writer, place);
+    const struct page_step *own = step_of(writer, count + 1);
+    if (own) /* it has been reported since */
+        return atomic_load_explicit(&own->number, memory_order_relaxed);
+    if (count) {
+        const struct page_step *before = step_of(writer, count);
+        return before ? atomic_load_explicit(&before->number, memory_order_relaxed) + 1 : 0;
+    }
+    uint32_t name = page_name_of(writer, place);
     bool known = page_has_name(writer, name);
-    return known ? (int64_t)atomic_load_explicit(&place->uses, memory_order_relaxed) : 0;
+    return known ? (int64_t)atomic_load_explicit(&writer->page->names[name % PAGE_NAMES].uses,
+                                                 memory_order_relaxed)
+                 : 0;
 }
 
 void page_set_nan(struct page_writer *writer, const char *tensor, int64_t step)

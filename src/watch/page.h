@@ -257,9 +257,11 @@ static inline bool page_use_name(struct page_writer *writer, uint32_t id)
 uint32_t page_name_of(const struct page_writer *writer, uint32_t place);
 /* Returns true if the name has this id still, so that later requests may have it as well. */
 bool page_has_name(const struct page_writer *writer, uint32_t id);
-/* Returns the number of the step that is under way: that after the last step that was reported. If none was,
- * how often the name was used; 0: unknown, or a request without a name. */
-int64_t page_step(const struct page_writer *writer, uint32_t name);
+/* Returns how many steps had been reported when a request was submitted; `place` 0: now. */
+uint64_t page_steps_before(const struct page_writer *writer, uint32_t place);
+/* Returns the number of the step that was under way then: that after the last step that had been reported. If
+ * none has been so far, how often the name was used; 0: unknown, or a request without a name. */
+int64_t page_step(const struct page_writer *writer, uint32_t place);
 
 struct page_entry {
     int64_t submitted;

@@ -10,10 +10,13 @@
 #include "watch/page_read.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { STEPS = 6, WRONG_STEP = 3, NAMES = 3, ELEMENTS = 10, LARGE = (64 << 10) / 4 + 1 };
+enum { STEPS = 32, WRONG_STEP = 3, NAMES = 3, ELEMENTS = 10, LARGE = (64 << 10) / 4 + 1 };
+enum { LASTING = 25 }; /* steps, if they may have been left out */
 
 static int wrong_rank(const struct member *member)
 {
@@ -62,7 +65,19 @@ static void reduce_all(struct member *member, hvd_operation operation, float dat
     }
 }
 
-static void train(struct member *member, hvd_operation operation, const char *name)
+/* An optimizer was made that leaves out no step, or reports none that it leaves out. */
+static void expect_steps(struct member *member)
+{
+    CHECK_OK(hvd_expect_steps(member->context, &check_status));
+}
+
+static void end_step(struct member *member)
+{
+    CHECK_OK(hvd_step(member->context, -1, 0, &check_status));
+}
+
+/* After the first step with the NaN, `lasting` of them are needed until it is an alarm. */
+static void train(struct member *member, int lasting, bool reports)
 {
     float data[NAMES][ELEMENTS];
     bool wrong = member->rank == wrong_rank(member);
@@ -74,23 +89,39 @@ static void train(struct member *member, hvd_operation operation, const char *na
             data[1][0] = NAN;
         if (step == WRONG_STEP + 1) /* the forward and backward passes spread it to all layers */
             data[0][0] = data[2][0] = data[1][0];
-        if (step <= WRONG_STEP)
-            check_page(member, "", 0);
-        reduce_all(member, operation, data);
+        reduce_all(member, HVD_ALLREDUCE, data);
+        bool warned = wrong && step > WRONG_STEP + lasting;
+        check_page(member, warned ? "allreduce.layer.1" : "", warned ? WRONG_STEP : 0);
+        if (reports)
+            end_step(member);
     }
-    CHECK(operation != HVD_ALLREDUCE || isnan(data[1][0]), "%g", data[1][0]);
-    check_page(member, wrong ? name : "", wrong ? WRONG_STEP : 0);
+    CHECK(isnan(data[1][0]), "%g", data[1][0]);
 }
 
 static void nan_of_one_rank(struct member *member)
 {
-    train(member, HVD_ALLREDUCE, "allreduce.layer.1");
+    train(member, LASTING, false);
     uint64_t after = (STEPS - WRONG_STEP) * NAMES;
     bool wrong = member->rank == wrong_rank(member);
     CHECK(nonfinite_of(member) == after + wrong, "%d", (int)nonfinite_of(member));
 }
 
 GROUP_TEST(test_nan_of_one_rank, nan_of_one_rank, 1, 5, EVERY_TRANSPORT)
+
+static void nan_of_steps(struct member *member)
+{
+    train(member, LASTING, true);
+}
+
+GROUP_TEST(test_nan_of_steps_that_may_be_left_out, nan_of_steps, 1, 3, EVERY_TRANSPORT)
+
+static void nan_of_updates(struct member *member)
+{
+    expect_steps(member);
+    train(member, 1, true);
+}
+
+GROUP_TEST(test_nan_of_updates, nan_of_updates, 1, 3, EVERY_TRANSPORT)
 
 #ifndef HVD_ON_DEVICE
 static const char *const hosts[] = {"a", "b", "a", "c", "b"};
@@ -104,40 +135,54 @@ static void nan_in_rows(struct member *member)
 {
     float data[NAMES][ELEMENTS] = {{0}};
     bool wrong = member->rank == wrong_rank(member);
-    reduce_all(member, HVD_REDUCESCATTER, data);
-    data[1][0] = wrong ? NAN : 0;
-    reduce_all(member, HVD_REDUCESCATTER, data);
-    CHECK((member->rank == 0) == isnan(data[1][0]), "%g", data[1][0]);
-    CHECK(nonfinite_of(member) == wrong, "%d", (int)nonfinite_of(member));
+    expect_steps(member);
+    for (int step = 1; step <= 4; step++) {
+        if (step == 2)
+            data[1][0] = wrong ? NAN : 0;
+        reduce_all(member, HVD_REDUCESCATTER, data);
+        if (step == 2) {
+            CHECK((member->rank == 0) == isnan(data[1][0]), "%g", data[1][0]);
+            CHECK(nonfinite_of(member) == wrong, "%d", (int)nonfinite_of(member));
+            data[0][0] = data[1][0] = data[2][0] = NAN; /* what rank 0 has got spreads */
+        }
+        end_step(member);
+    }
     check_page(member, wrong ? "reducescatter.layer.1" : "", wrong ? 2 : 0);
 }
 
 GROUP_TEST(test_nan_in_rows, nan_in_rows, 1, 5, EVERY_TRANSPORT)
 
-static void reduce_group(struct member *member, double value, hvd_reduction reduction)
+/* `other`: in the other tensors of the group. */
+static void reduce_group(struct member *member, double value, float other)
 {
     static const int64_t shape[] = {3};
-    float first[3] = {1, 1, 1};
+    float first[3] = {1, other, 1};
     double second[3] = {1, member->rank == wrong_rank(member) ? value : 1, 1};
-    float third[3] = {1, 1, 1};
+    float third[3] = {1, other, 1};
     hvd_tensor tensors[] = {tensor_of(first, HVD_FLOAT32, shape, 1), tensor_of(second, HVD_FLOAT64, shape, 1),
                             tensor_of(third, HVD_FLOAT32, shape, 1)};
     hvd_request request = request_of(HVD_ALLREDUCE, "group", tensors);
     request.count = 3;
     request.grouped = 1;
-    request.reduction = reduction;
+    request.reduction = HVD_MAX;
     CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
     CHECK(isfinite(value) || !isfinite(second[1]), "%g", second[1]);
     CHECK(isfinite(first[0]) && isfinite(third[2]), "%g, %g", first[0], third[2]);
+    end_step(member);
 }
 
 static void nan_in_a_group(struct member *member)
 {
     bool wrong = member->rank == wrong_rank(member);
-    reduce_group(member, 1, HVD_MAX);
-    reduce_group(member, NAN, HVD_MAX);
-    check_page(member, wrong ? "tensor 1 of grouped_allreduce.group" : "", wrong ? 2 : 0);
+    expect_steps(member);
+    reduce_group(member, 1, 1);
+    reduce_group(member, NAN, 1);
     CHECK(nonfinite_of(member) == wrong, "%d", (int)nonfinite_of(member));
+    for (int i = 0; i < 2; i++) {
+        check_page(member, "", 0);
+        reduce_group(member, NAN, NAN);
+    }
+    check_page(member, wrong ? "tensor 1 of grouped_allreduce.group" : "", wrong ? 2 : 0);
 }
 
 GROUP_TEST(test_nan_in_a_group, nan_in_a_group, 1, 3, EVERY_TRANSPORT)
@@ -163,7 +208,10 @@ static void search_a_scale(struct member *member)
     }
     check_page(member, "", 0);
     CHECK(nonfinite_of(member) == (wrong ? 18 : 0), "%d", (int)nonfinite_of(member));
-    reduce_one(member, "first", wrong ? NAN : 1); /* the last step was finite, so no scale has caused it */
+    for (int step = 13; step <= 14 + LASTING; step++) { /* no search lasts that long */
+        check_page(member, "", 0);
+        reduce_one(member, "first", wrong ? NAN : 1);
+    }
     check_page(member, wrong ? "allreduce.first" : "", wrong ? 13 : 0);
 }
 
@@ -175,29 +223,26 @@ static void explode(struct member *member)
     bool wrong = member->rank == wrong_rank(member);
     for (int step = 1; step <= 40; step++) {
         reduce_one(member, "loss", step < 5 ? 1 : step > 5 ? NAN : wrong ? INFINITY : 1);
-        check_page(member, wrong && step >= 30 ? "allreduce.loss" : "", wrong && step >= 30 ? 5 : 0);
+        bool warned = wrong && step > 5 + LASTING;
+        check_page(member, warned ? "allreduce.loss" : "", warned ? 5 : 0);
     }
 }
 
 GROUP_TEST(test_infinity_that_lasts, explode, 1, 3, EVERY_TRANSPORT)
 
-/* A value that comes rarely is NaN on rank 0, and remains so. It excuses no other NaN two steps later. */
+/* A value that comes rarely is NaN on rank 0; nothing is computed from it. It excuses no other NaN two steps
+ * later. */
 static void reduce_rarely(struct member *member)
 {
     bool wrong = member->rank == wrong_rank(member);
+    expect_steps(member);
     reduce_one(member, "rare", member->rank ? 1 : NAN);
-    for (int step = 0; step < 4; step++) {
-        check_page(member, member->rank == 0 ? "allreduce.rare" : "", member->rank == 0);
+    for (int step = 0; step < 5; step++) {
+        check_page(member, "", 0);
         reduce_one(member, "often", wrong && step >= 2 ? NAN : 1);
         CHECK_OK(hvd_step(member->context, 100 + step, 0, &check_status));
     }
-    check_page(member,
-               member->rank == 0 ? "allreduce.rare"
-               : wrong           ? "allreduce.often"
-                                 : "",
-               member->rank == 0 ? 1
-               : wrong           ? 102
-                                 : 0);
+    check_page(member, wrong ? "allreduce.often" : "", wrong ? 102 : 0);
 }
 
 GROUP_TEST(test_steps_end_what_began, reduce_rarely, 2, 3, EVERY_TRANSPORT)
@@ -206,6 +251,7 @@ GROUP_TEST(test_steps_end_what_began, reduce_rarely, 2, 3, EVERY_TRANSPORT)
 static void number_steps(struct member *member, const int64_t *numbers)
 {
     bool wrong = member->rank == wrong_rank(member);
+    expect_steps(member);
     for (int step = 0; step < 6; step++) {
         reduce_one(member, "bias", step > 2 || (step == 2 && wrong) ? NAN : 1);
         CHECK_OK(hvd_step(member->context, numbers[step], 0, &check_status));
@@ -235,9 +281,12 @@ static void use_no_names(struct member *member, int finite)
     reduce_one(member, NULL, member->rank ? 1 : NAN);
     for (int i = 0; i < finite; i++)
         reduce_one(member, NULL, 1);
-    reduce_one(member, NULL, wrong ? NAN : 1);
+    for (int i = 0; i <= LASTING + 1; i++) {
+        check_page(member, "", 0);
+        reduce_one(member, NULL, wrong ? NAN : 1);
+    }
     snprintf(name, sizeof name, "allreduce.noname.%d", finite + 1);
-    check_page(member, !member->rank ? "allreduce.noname.0" : wrong && !excused ? name : "", 0);
+    check_page(member, wrong && !excused ? name : "", 0);
 }
 
 static void many_are_finite(struct member *member)
@@ -257,21 +306,82 @@ GROUP_TEST(test_few_finite_results_without_names, few_are_finite, 2, 3, EVERY_TR
 static void leave_out_steps(struct member *member)
 {
     bool wrong = member->rank == wrong_rank(member);
-    CHECK_OK(hvd_expect_steps(member->context, &check_status));
+    expect_steps(member);
     for (int pass = 0; pass < 12; pass++) {
         reduce_one(member, "bias", wrong && pass % 4 != 3 ? NAN : 1);
         if (pass % 4 == 3)
-            CHECK_OK(hvd_step(member->context, -1, 0, &check_status));
+            end_step(member);
     }
     check_page(member, "", 0);
-    for (int step = 0; step < 2; step++) { /* it uses the next one */
+    for (int step = 0; step < 3; step++) { /* it uses the next one */
         reduce_one(member, "bias", wrong || step ? NAN : 1);
-        CHECK_OK(hvd_step(member->context, -1, 0, &check_status));
+        end_step(member);
     }
     check_page(member, wrong ? "allreduce.bias" : "", wrong ? 4 : 0);
 }
 
 GROUP_TEST(test_steps_that_are_left_out, leave_out_steps, 1, 3, EVERY_TRANSPORT)
+
+/* As compiled programs do, whose engine cannot know whether a step is left out. */
+static void leave_out_reported_steps(struct member *member)
+{
+    bool wrong = member->rank == wrong_rank(member);
+    for (int step = 1; step <= 100; step++) {
+        bool overflows = wrong && (step < LASTING || step % 10 == 0);
+        reduce_one(member, "last", overflows ? INFINITY : 1);
+        reduce_one(member, "first", overflows ? NAN : 1);
+        end_step(member);
+    }
+    check_page(member, "", 0);
+}
+
+GROUP_TEST(test_reported_steps_that_are_left_out, leave_out_reported_steps, 1, 3, EVERY_TRANSPORT)
+
+/* Nothing is computed from metrics, of which one is NaN in every step, others after every third one. */
+static void reduce_metrics(struct member *member)
+{
+    float gradients[NAMES][ELEMENTS] = {{0}};
+    bool wrong = member->rank == wrong_rank(member);
+    expect_steps(member);
+    for (int step = 1; step <= 60; step++) {
+        reduce_one(member, "precision", wrong ? NAN : 1);
+        reduce_all(member, HVD_ALLREDUCE, gradients);
+        end_step(member);
+        if (step % 3 == 0) {
+            reduce_one(member, "recall", NAN);
+        }
+    }
+    check_page(member, "", 0);
+}
+
+GROUP_TEST(test_metrics_that_are_nan, reduce_metrics, 1, 3, EVERY_TRANSPORT)
+
+/* On a slow network a step may have been reported before its gradients are reduced. */
+static void report_early(struct member *member)
+{
+    static atomic_int reported; /* the last step of the wrong rank */
+    bool wrong = member->rank == wrong_rank(member);
+    int64_t deadline = clock_now() + 100 * CLOCK_SECOND;
+    if (wrong)
+        atomic_store(&reported, 0);
+    check_allreduce_works(member, "start");
+    expect_steps(member);
+    for (int step = 1; step <= 5; step++) {
+        float value = step > 3 || (step == 3 && wrong) ? NAN : 1;
+        while (!wrong && atomic_load(&reported) < step)
+            CHECK(clock_now() < deadline && !usleep(1000), "it does not report step %d", step);
+        hvd_handle *handle = submit_sum(member, "bias", &value, 1, 0);
+        if (wrong)
+            CHECK(hvd_wait(handle, 0.001, NULL) == HVD_IN_PROGRESS, "it does not wait for the others");
+        end_step(member);
+        if (wrong)
+            atomic_store(&reported, step);
+        finish(handle);
+    }
+    check_page(member, wrong ? "allreduce.bias" : "", wrong ? 3 : 0);
+}
+
+GROUP_TEST(test_steps_that_are_reported_early, report_early, 2, 3, EVERY_TRANSPORT)
 
 /* ---- what is checked ----------------------------------------------------------------------------------- */
 
@@ -299,8 +409,13 @@ GROUP_TEST(test_large_tensors_are_not_checked, large_is_not_checked, 2, 2, EVERY
 
 static void all_are_checked(struct member *member)
 {
-    reduce_large(member);
-    CHECK(nonfinite_of(member) == 1, "it was not checked");
+    expect_steps(member);
+    for (int step = 1; step <= 3; step++) {
+        check_page(member, "", 0);
+        reduce_large(member);
+        CHECK((int)nonfinite_of(member) == step, "it was not checked");
+        end_step(member);
+    }
     check_page(member, "allreduce.large", 1);
 }
 

@@ -803,14 +803,31 @@ TEST(test_names_of_requests)
     assert_int_equal(page_name_of(&writer, place), name);
     assert_int_equal(page_name_of(&writer, 0), 0);
     assert_true(page_use_name(&writer, name));
-    assert_int_equal(page_step(&writer, name), 2);
+    assert_int_equal(page_step(&writer, place), 2);
     assert_int_equal(page_step(&writer, 0), 0);
-    assert_int_equal(page_step(&writer, PAGE_COUNTED | name), 0);
+    assert_int_equal(page_step(&writer, submit(&writer, PAGE_COUNTED | name, 0, 1)), 0);
     for (int i = 0; i < PAGE_NAMES; i++)
         page_add_name(&writer, "other");
-    assert_int_equal(page_step(&writer, name), 0);
+    assert_int_equal(page_step(&writer, place), 0);
+    closed(&writer);
+}
+
+TEST(test_steps_of_requests)
+{
+    struct page_writer writer = opened("");
+    uint32_t name = page_add_name(&writer, "name"), early = submit(&writer, name, 0, 1);
     page_stepped(&writer, 1, 1202, 5);
-    assert_int_equal(page_step(&writer, name), 1203);
+    uint32_t late = submit(&writer, name, 0, 6);
+    assert_int_equal(page_steps_before(&writer, early), 0);
+    assert_int_equal(page_step(&writer, early), 1202); /* it was under way, and was reported since */
+    assert_int_equal(page_steps_before(&writer, late), 1);
+    assert_int_equal(page_step(&writer, late), 1203);
+    assert_int_equal(page_steps_before(&writer, 0), 1);
+    for (int i = 2; i <= 2 * PAGE_STEPS; i++)
+        page_stepped(&writer, (uint64_t)i, i, 5 * i);
+    assert_int_equal(page_steps_before(&writer, early), PAGE_STEPS); /* earlier ones are not known */
+    assert_int_equal(page_step(&writer, early), PAGE_STEPS + 1);
+    assert_int_equal(page_step(&writer, 0), 2 * PAGE_STEPS + 1);
     closed(&writer);
 }
 

@@ -13,6 +13,7 @@ from keras import ops
 from keras.src import api_export
 from keras.src.saving import object_registration
 
+from horovod import _core
 from horovod._keras.backend import compare_parameters, framework
 from horovod._keras.backend import tensors as tensors
 from horovod.common.basics import Min
@@ -122,4 +123,5 @@ def prepare(optimizer: Any, options: GradientOptions[Any], passes: int, average:
             )
         optimizer.gradient_accumulation_steps = passes
     options.check.passes = optimizer.gradient_accumulation_steps or 1
+    _core.expect_steps()  # `apply` reduces, and is not called in a step that a LossScaleOptimizer leaves out
     return {}
