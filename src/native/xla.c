@@ -15,6 +15,8 @@ enum { NAME_MOST = 1100 };
 struct call {
     const struct xla_api *api;
     struct xla_future *future;
+    hvd_context *context;
+    char step[]; /* the name under which it reports a step of training; "": it reports none */
 };
 
 /* ---- XLA's errors ----------------------------------------------------------------------------------- */
@@ -107,10 +109,13 @@ static hvd_code read_request(const struct xla_attributes *attributes, hvd_reques
 
 /* ---- a call ------------------------------------------------------------------------------------------- */
 
-/* hvd_done_fn: completes the future. */
+/* hvd_done_fn: completes the future. The step is reported before, as the next one begins after it. */
 static void call_done(void *argument, const hvd_status *status)
 {
     struct call call = *(struct call *)argument;
+    const char *step = ((struct call *)argument)->step;
+    if (*step && !status->code)
+        hvd_optimizer_step(call.context, step, NULL);
     free(argument);
     entry_callback_begin();
     if (status->code)
@@ -162,12 +167,15 @@ static void submit(hvd_context *context, hvd_request *request, struct call *call
     hvd_release(handle);
 }
 
-static struct xla_error *run(struct xla_frame *frame, hvd_context *context, hvd_request *request)
+/* `step`: the name under which it reports a step of training, or "". */
+static struct xla_error *run(struct xla_frame *frame, hvd_context *context, hvd_request *request,
+                             const char *step)
 {
     hvd_status status;
     struct xla_future_args args = {.head.struct_size = XLA_FUTURE_CREATE_SIZE};
     hvd_tensor *tensors = calloc(2 * (size_t)frame->inputs.count + 1, sizeof *tensors);
-    struct call *call = malloc(sizeof *call);
+    size_t length = strlen(step) + 1;
+    struct call *call = malloc(sizeof *call + length);
     if (!tensors || !call) {
         free(tensors);
         free(call);
@@ -180,7 +188,8 @@ static struct xla_error *run(struct xla_frame *frame, hvd_context *context, hvd_
     } else {
         if (request->operation != HVD_BARRIER) /* its outputs are its inputs */
             set_tensors(request, tensors, frame);
-        *call = (struct call){frame->api, args.future};
+        *call = (struct call){frame->api, args.future, context};
+        memcpy(call->step, step, length);
         frame->future = args.future;
         submit(context, request, call);
     }
@@ -205,9 +214,7 @@ struct xla_error *xla_handler(struct xla_frame *frame)
     hvd_context *context = entry_acquire(&status);
     if (!context)
         return error_of(frame->api, &status);
-    if (step)
-        hvd_optimizer_step(context, name, NULL);
-    struct xla_error *error = run(frame, context, &request);
+    struct xla_error *error = run(frame, context, &request, step ? name : "");
     entry_release();
     return error;
 }

@@ -31,6 +31,8 @@ struct call {
     struct completion completion;
     sem_t *over; /* posted at the end, instead of a completion; or NULL */
     hvd_handle *handle;
+    hvd_context *job;
+    const char *step; /* the name under which it reports a step of training, or NULL */
     hvd_operation operation;
     int32_t count;
     int64_t *splits;
@@ -123,6 +125,8 @@ static void finish(void *argument, const hvd_status *outcome)
     hvd_status status = {.code = outcome->code};
     if (outcome->code || set_outputs(call, &status))
         kernel_fail(call->context, outcome->code ? outcome : &status);
+    else if (call->step) /* before the next one can begin */
+        engine->optimizer_step(call->job, call->step, NULL);
     release(call);
     if (over) {
         sem_post(over);
@@ -245,8 +249,8 @@ static hvd_code submit(const struct node *node, struct call *call, hvd_status *s
         code = read_splits(call, context, request.process_set, &request, status);
     if (code)
         goto release_context;
-    if (node->step)
-        engine->optimizer_step(context, node->name, NULL);
+    call->job = context;
+    call->step = node->step ? node->name : NULL;
     code = engine->submit(context, &request, &call->handle, status);
     if (code)
         goto release_context;

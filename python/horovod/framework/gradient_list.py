@@ -282,7 +282,7 @@ class EagerTensors(DenseTensors[A]):
             else self.collectives.allreduce_async(group[0], None, name, *how)
             for group, name in zip(groups, names, strict=True)
         ]
-        _core.optimizer_step(names[0])
         _core.wait(handles)
         results = [handle.wait() for handle in handles]
+        _core.optimizer_step(names[0])
         return [result if len(group) > 1 else [result] for group, result in zip(groups, results, strict=True)]

@@ -167,13 +167,13 @@ def _lower(context: Any, *operands: Any, spec: Spec) -> Any:
 def _run_on_host(*arrays: Any, spec: Spec) -> list[Any]:
     request = _core.describe(spec.operation, **dict(_fields(spec)))
     inputs = [np.asarray(array, order="C") for array in arrays]
-    if spec.step:
-        _core.optimizer_step(spec.name)
     if spec.operation is BARRIER:
         _core.run(request, spec.name, [])
         return inputs
     outputs = [np.empty(result.shape, result.dtype) for result in _types(*inputs, spec=spec)]
     _core.run(request, spec.name, inputs, outputs=outputs)
+    if spec.step:
+        _core.optimizer_step(spec.name)
     return outputs
 
 

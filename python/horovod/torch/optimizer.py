@@ -82,7 +82,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             reducer.start_own = lambda parameter: own()(parameter)  # type: ignore[misc]
         _core.expect_steps()
         self._register_step_hooks()
-        self.register_step_post_hook(_compare_parameters)
+        self.register_step_post_hook(_after_step)
 
     def _register_step_hooks(self) -> None:
         self.register_step_pre_hook(_before_step)
@@ -211,7 +211,6 @@ def _default_name(group: int, index: int) -> str:
 
 def _before_step(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Waits for the reduced gradients before the optimizer uses them; a step pre-hook."""
-    _core.optimizer_step(optimizer._hvd_source)
     reducer = optimizer._hvd
     by_hand, optimizer._hvd_by_hand = optimizer._hvd_by_hand, False
     closure = args[1] if len(args) > 1 else kwargs.get("closure")
@@ -248,11 +247,11 @@ def _after_local_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     """Replaces the step by the combination of all ranks' steps; a step post-hook of Adasum."""
     optimizer._hvd.finish()
     optimizer._hvd.forget()
+
+
+def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """Counts the step, and finds out whether parameters are still equal on all ranks; a step post-hook."""
     _core.optimizer_step(optimizer._hvd_source)
-
-
-def _compare_parameters(optimizer: Any, args: Any, kwargs: Any) -> None:
-    """Finds out whether the parameters are still equal on all ranks; a step post-hook."""
     reducer = optimizer._hvd
     compare_parameters(optimizer._hvd_check, zip(reducer.names, reducer.parameters, strict=True))
 
