@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,8 @@ from horovod.framework.divergence import ParameterCheck, bytes_of
 from horovod.framework.grouping import split_factor
 from horovod.framework.requests import ALLREDUCE, Call, every
 from horovod.mxnet.engine import only, run
+
+_numbers = itertools.count()  # of trainers and optimizers of this process
 
 
 def _reduce(
@@ -76,6 +79,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
         self.__dict__.update(
             _optimizer=optimizer,
             _share=share,
+            _source=f"optimizer.{next(_numbers)}",
             _options=(num_groups, before, process_set) if member else None,
         )
 
@@ -95,7 +99,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
 
     def _sum(self, index: Any, gradient: Any) -> None:
         """Sums some gradients of a step, which ends with the first ones of the next step."""
-        _core.optimizer_step(f"optimizer.{index}")
+        _core.optimizer_step(f"{vars(self)['_source']}.{index}")
         options = vars(self)["_options"]
         if options is not None:
             pairs = list(zip(index, gradient, strict=True)) if isinstance(index, (list, tuple)) else None
@@ -165,6 +169,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
             optimizer.rescale_grad /= share
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
         self._compression, self._prefix, self._groups = compression, prefix or "", num_groups
+        self._source = f"trainer.{next(_numbers)}"  # of steps; trainers may have equal prefixes
         self._set = process_set if is_member(process_set) else None
         self._check = ParameterCheck(f"{self._prefix}parameters", process_set)
         if self._set:
@@ -179,7 +184,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
         ]
 
     def _allreduce_grads(self) -> None:
-        _core.optimizer_step(f"trainer.{self._prefix}")
+        _core.optimizer_step(self._source)
         if not self._set:
             return
         gradients = self._gradients()
