@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path("build")  # like every path here, seen from ROOT, where the commands run
 RESULTS = BUILD / "results"
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+MODULES = os.pathsep.join([str(ROOT / "test/imports"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
 DEADLINE = 1800.0  # seconds of one command; pytest and ctest end a single test long before
 stopping = threading.Event()  # ends the commands of all threads
 
@@ -59,7 +60,9 @@ class Result:
         line = [str(word) for word in words]
         print("$", " ".join(line), flush=True)
         # Ranks share the cores: threads of OpenMP, one for each core and rank, would spin there.
-        variables = {"OMP_NUM_THREADS": "1"} | os.environ | {"PATH": PATH} | environment
+        variables = (
+            {"OMP_NUM_THREADS": "1"} | os.environ | {"PATH": PATH, "PYTHONPATH": MODULES} | environment
+        )
         process = subprocess.Popen(line, env=variables, stdin=subprocess.DEVNULL, start_new_session=True)
         deadline = time.monotonic() + DEADLINE
         try:
@@ -201,11 +204,12 @@ def run_ranks(result: Result, size: int, tests: str, suffix: str = "", **environ
 def run_lint(result: Result) -> None:
     folders = ("src", "include", "launch", "test", "bench", "examples")
     sources = [path for folder in folders for path in sorted(Path(folder).rglob("*.[ch]"))]
+    checked = ("test/run.py", "test/frameworks.py", "test/imports", "docs/generate_settings.py")
     commands: dict[str, list[str | Path]] = {
         "clang-format": ["clang-format", "--dry-run", "-Werror", *sources],
         "ruff check": ["ruff", "check", "."],
         "ruff format": ["ruff", "format", "--check", "."],
-        "mypy": ["mypy", "python/horovod", "test/run.py", "test/frameworks.py", "docs/generate_settings.py"],
+        "mypy": ["mypy", "python/horovod", *checked],
     }
     for name, words in commands.items():
         result.add(name, "passed" if result.call(*words) else "failed")

@@ -29,7 +29,7 @@ def run(
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     variables = {
         "PATH": path,
-        "PYTHONPATH": str(EXAMPLES),
+        "PYTHONPATH": os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")]),
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
     }
