@@ -365,7 +365,11 @@ static void lose(struct remote *remote, enum event_kind kind, const char *why)
     hvd_fault fault = {.struct_size = sizeof fault, .rank = -1};
     status_set(&fault.status, HVD_PEER_LOST, "lost host %s: %s", remote->host->name, why);
     status_blame(&fault.status, HVD_CAUSE_HOST, first, remote->host->name);
-    table->happened(table, &(struct event){.kind = kind, .fault = &fault, .since = remote->frames.last});
+    struct event event = {.kind = kind,
+                          .host = (int)(remote->host - table->hosts->list),
+                          .fault = &fault,
+                          .since = remote->frames.last};
+    table->happened(table, &event);
 }
 
 /* Returns true if the other hosts are silent as well. Heartbeats are frequent enough that a host which can be

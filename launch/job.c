@@ -1,10 +1,10 @@
-/* job.c - runs one job from its start to its exit code: begins the epoch, gives each rank its slot, and does
- * what the policy decides about events. One thread, the loop's. */
+/* job.c - runs one job from its start to its exit code: passes events to the state machine that decides which
+ * processes are the ranks of the job (membership/membership.h), and carries out its actions. One thread, the
+ * loop's. */
 #include "job.h"
 #include "exporter.h"
 #include "faults.h"
 #include "monitor.h"
-#include "policy.h"
 #include "processes.h"
 #include "record_query.h"
 #include "report.h"
@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "membership/membership.h"
 #include "net/crypto.h"
 
 #include <errno.h>
@@ -36,7 +37,7 @@ struct job {
     struct status_server server;
     struct sampler sampler; /* with --report or a live page */
     struct stalls stalls;
-    struct decision (*policy)(const struct table *table, const struct event *event);
+    struct membership *membership;
     bool begun;             /* the processes have been started */
     int exit_code;          /* horovodrun's */
     struct process *failed; /* whose failure was the first, or NULL; at the end, the first cause */
@@ -50,18 +51,62 @@ struct job {
 
 /* ---- events ------------------------------------------------------------------------------------------- */
 
+static void finish(struct job *job, const struct membership_action *action)
+{
+    if (action->slot >= 0) {
+        job->failed = job->table.list[action->slot];
+        say_failure(job->failed);
+    }
+    job->table.ending = true;
+    job->exit_code = action->exit_code;
+}
+
+/* Carries out what follows from an input of the membership. */
+static void act(struct job *job)
+{
+    static const enum step steps[] = {[MEMBERSHIP_KEEP] = STEP_NONE,
+                                      [MEMBERSHIP_OWN] = STEP_OWN,
+                                      [MEMBERSHIP_TERM] = STEP_TERM,
+                                      [MEMBERSHIP_KILL] = STEP_KILL};
+    struct membership_action action;
+    while (membership_next(job->membership, &action)) {
+        if (action.kind == MEMBERSHIP_FINISH)
+            finish(job, &action);
+        if (action.kind == MEMBERSHIP_FINISH || action.kind == MEMBERSHIP_END)
+            table_end(&job->table, steps[action.step]);
+    }
+}
+
 static void decide(struct job *job, const struct event *event)
 {
-    struct decision decision = job->policy(&job->table, event);
-    if (decision.cause) {
-        job->failed = event->process;
-        say_failure(event->process);
+    struct membership *membership = job->membership;
+    int64_t now = clock_now();
+    switch (event->kind) {
+    case EVENT_ENDED:
+        membership_ended(membership, now, event->process->slot, event->exit_code, event->signal);
+        break;
+    case EVENT_NOT_STARTED:
+        /* 126 or 127 where the command is at fault, as in a shell. */
+        membership_not_started(membership, now, event->process->slot, event->exit_code);
+        break;
+    case EVENT_HOST_LOST:
+    case EVENT_HOST_SILENT:
+        membership_host_lost(membership, now, event->host, event->kind == EVENT_HOST_SILENT);
+        break;
+    case EVENT_HOST_FAILED: /* no process runs */
+        membership_stop(membership, now, event->exit_code, MEMBERSHIP_KEEP);
+        break;
+    case EVENT_OUTPUT_FAILED:
+        membership_stop(membership, now, event->exit_code, MEMBERSHIP_TERM);
+        break;
+    case EVENT_SIGNALLED:
+        membership_stop(membership, now, 128 + event->signal,
+                        event->signal == SIGTERM ? MEMBERSHIP_TERM : MEMBERSHIP_OWN);
+        break;
+    default: /* the progress of the start */
+        break;
     }
-    if (decision.end) {
-        job->table.ending = true;
-        job->exit_code = decision.exit_code;
-    }
-    table_end(&job->table, decision.step);
+    act(job);
 }
 
 static void on_not_started(struct job *job, const struct event *event)
@@ -142,18 +187,41 @@ static void on_asked(struct job *job)
 
 /* ---- the start of an epoch ---------------------------------------------------------------------------- */
 
-/* Gives each rank of the first epoch the slot of the same number. */
-static hvd_code begin_epoch(struct table *table, hvd_status *status)
+/* All hosts are prepared. Their numbers serve as names: entries of one name may differ in user or port. */
+static void offer_seats(struct membership *membership, const struct hosts *hosts,
+                        struct membership_host *offered, char (*names)[16])
 {
+    for (int i = 0; i < hosts->count; i++) {
+        snprintf(names[i], sizeof names[i], "%d", i);
+        offered[i] = (struct membership_host){names[i], hosts->list[i].ranks};
+    }
+    membership_discovered(membership, clock_now(), offered, hosts->count);
+    for (int i = 0; i < hosts->count; i++)
+        membership_host_prepared(membership, clock_now(), i);
+}
+
+/* Adds a row for each process that the first epoch consists of, and has its assignments published. */
+static hvd_code begin_epoch(struct job *job, hvd_status *status)
+{
+    struct table *table = &job->table;
     struct epoch epoch = {.number = table->epoch};
+    struct membership_host *offered = calloc((size_t)table->hosts->count, sizeof *offered);
+    char(*names)[16] = calloc((size_t)table->hosts->count, sizeof *names);
+    struct membership_action action;
     memcpy(epoch.job, table->id, sizeof epoch.job);
-    bool added = epoch_init(&epoch, table->size);
-    for (int rank = 0; added && rank < table->size; rank++) {
-        added = table_add(table, rank, &table->hosts->places[rank]);
-        epoch_set(&epoch, rank, rank, rank);
+    bool added = epoch_init(&epoch, table->size) && offered && names;
+    if (added)
+        offer_seats(job->membership, table->hosts, offered, names);
+    while (added && membership_next(job->membership, &action)) {
+        if (action.kind != MEMBERSHIP_START)
+            continue;
+        added = table_add(table, action.slot, &table->hosts->places[action.rank]);
+        epoch_set(&epoch, action.rank, action.slot, action.rank);
     }
     hvd_code code = added ? table->starter->assign(table, &epoch, status) : status_no_memory(status);
     epoch_free(&epoch);
+    free(offered);
+    free(names);
     return code;
 }
 
@@ -221,7 +289,7 @@ static void happened(struct table *table, const struct event *event)
     hvd_status status;
     switch (event->kind) {
     case EVENT_PREPARED:
-        if (begin_epoch(table, &status)) {
+        if (begin_epoch(job, &status)) {
             say(table, "%s", status.text);
             decide(job, &(struct event){.kind = EVENT_HOST_FAILED, .exit_code = 1});
         }
@@ -405,11 +473,13 @@ int job_run(const struct options *options, const struct settings *settings, stru
                                 .input = STDIN_FILENO,
                                 .function = -1,
                                 .happened = happened},
-                      .server.listener = -1,
-                      .policy = policy_static};
+                      .server.listener = -1};
     hvd_status status;
-    if (uv_loop_init(&job.table.loop)) {
+    job.membership = membership_new(&(struct membership_config){
+        .fixed = true, .start = hosts->size, .min = hosts->size, .max = hosts->size, .timeout = INT64_MAX});
+    if (!job.membership || uv_loop_init(&job.table.loop)) {
         fprintf(stderr, "horovodrun: can't make an event loop: too many open files?\n");
+        membership_free(job.membership);
         return 1;
     }
     monitor_init(&job.monitor, &job.table);
@@ -429,5 +499,6 @@ int job_run(const struct options *options, const struct settings *settings, stru
     monitor_free(&job.monitor);
     record_query_free(&job.record_query);
     status_server_free(&job.server);
+    membership_free(job.membership);
     return job.exit_code;
 }

@@ -3,7 +3,8 @@
  *
  * A row is a slot: it keeps its number and its process for life, while its rank is a property of an epoch. A
  * table has one starter (starter.h), which starts and signals the processes. What happens to them is reported
- * by events; the launcher's policy (policy.h) decides what an event means, an agent passes it on. */
+ * by events; the launcher's membership (membership/membership.h) decides what an event means, an agent passes
+ * it on. */
 #ifndef HVD_LAUNCH_PROCESSES_H
 #define HVD_LAUNCH_PROCESSES_H
 
@@ -74,6 +75,7 @@ struct event {
     struct process *process; /* NULL: it concerns no process */
     int exit_code, signal;
     const char *text; /* of EVENT_NOT_STARTED: why; of EVENT_SIGNALLED: to whom, "host b: its agent " or "" */
+    int host;         /* of EVENT_HOST_LOST and _SILENT: its index in table->hosts */
     const hvd_fault *fault; /* of EVENT_FAULT: the record; of EVENT_HOST_LOST and _SILENT: why, or NULL */
     int64_t since;          /* of EVENT_HOST_SILENT: when the host was last heard of, clock_now's */
 };

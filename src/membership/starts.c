@@ -48,9 +48,9 @@ static void start(struct membership *m, int slot, int rank)
 
 void starts_first(struct membership *m, int64_t now)
 {
-    int seats = count_open(m, now);
     if (host_is_being_prepared(m))
         return;
+    int seats = count_open(m, now);
     if (seats < m->config.start) {
         starve(m, now, seats, m->config.start);
         return;
