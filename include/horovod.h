@@ -582,6 +582,78 @@ HVD_API hvd_code hvd_watch_next(hvd_watch *watch, double seconds, hvd_entry *ent
  * HVD_TIMED_OUT, may have something. */
 HVD_API int hvd_watch_descriptor(const hvd_watch *watch);
 
+/* ---- elastic jobs ------------------------------------------------------------------------------------- */
+
+/* In an elastic job processes come and go while it runs: its starter, e.g. horovodrun with --min-np, begins
+ * a new epoch when some are lost, or others are ready to take part. A process talks to its starter through an
+ * hvd_epochs, from its start to its end and over all epochs. The config gives rendezvous, secret, job and
+ * slot; hvd_config_load_environment reads those of horovodrun. Any thread; one at a time waits. */
+typedef struct hvd_epochs hvd_epochs;
+HVD_API hvd_code hvd_epochs_open(const hvd_config *config, hvd_epochs **epochs, hvd_status *status);
+/* The starter sees the end of the connection, as it sees the end of the process. NULL is fine. */
+HVD_API void hvd_epochs_close(hvd_epochs *epochs);
+
+typedef struct hvd_epoch {
+    size_t struct_size; /* sizeof(hvd_epoch) of the caller */
+    int32_t number;     /* for the setting "epoch" of the next hvd_init */
+    int32_t rank, size; /* of this process in it */
+} hvd_epoch;
+
+/* What a process says of itself when it waits for an epoch. */
+typedef struct hvd_epoch_question {
+    size_t struct_size; /* sizeof(hvd_epoch_question) of the caller */
+    int32_t after;      /* the epoch that this process has left by hvd_shutdown; -1: it was in none, and is
+                           ready to take part */
+    int32_t
+        holds_state;   /* 1: it has the state of the training, so that others can get it from this process */
+    int32_t lost_rank; /* the rank that it has lost, of hvd_status; -1: none, or unknown */
+} hvd_epoch_question;
+
+/* Waits for an epoch that is newer than question->after. At most `seconds`; HVD_TIMED_OUT: call it again,
+ * what was reported holds. HVD_REFUSED: the starter has taken this process out. HVD_SHUT_DOWN: the job has
+ * ended. HVD_PEER_LOST: the starter can't be reached. Set struct_size of both structs first. */
+HVD_API hvd_code hvd_epoch_wait(hvd_epochs *epochs, const hvd_epoch_question *question, double seconds,
+                                hvd_epoch *next, hvd_status *status);
+
+/* What the starter has noticed in this epoch, as bits; 0: nothing. Each of them asks to leave the epoch at
+ * the next good moment and to wait for the next one. Never blocks. An interrupt of hvd_config_set_interrupt
+ * may ask for HVD_NOTICE_LOST, so that hvd_init does not wait for a rank that is gone. */
+typedef enum hvd_notice {
+    HVD_NOTICE_REMOVED = 1, /* processes are to leave */
+    HVD_NOTICE_ADDED = 2,   /* processes are ready to take part */
+    HVD_NOTICE_LOST = 4     /* a process of the epoch has ended */
+} hvd_notice;
+#define HVD_NOTICE_ALL 7
+HVD_API int32_t hvd_epoch_notice(hvd_epochs *epochs, int32_t epoch);
+
+/* Reports that the work of this process is complete: the job succeeds once all of the last epoch are. */
+HVD_API hvd_code hvd_epoch_done(hvd_epochs *epochs, hvd_status *status);
+
+/* The starter's side. To begin an epoch it publishes the assignments by hvd_rendezvous_assign, and then tells
+ * every slot. What it tells a slot replaces what it has told it before. */
+typedef enum hvd_news_kind {
+    HVD_NEWS_EPOCH = 0, /* the epoch with this number has begun; again with a notice: it is to be left */
+    HVD_NEWS_OUT = 1,   /* the slot is no longer in the job */
+    HVD_NEWS_OVER = 2   /* the job has ended */
+} hvd_news_kind;
+
+typedef struct hvd_news {
+    size_t struct_size; /* sizeof(hvd_news) of the caller */
+    const char *slot;
+    hvd_news_kind kind;
+    int32_t epoch, rank, size; /* of HVD_NEWS_EPOCH */
+    int32_t notice;            /* bits of hvd_notice */
+    const char *reason;        /* for people, of the other two; at most 255 bytes count; NULL: none */
+} hvd_news;
+HVD_API hvd_code hvd_rendezvous_tell(hvd_rendezvous *rendezvous, const char *job, const hvd_news *news,
+                                     hvd_status *status);
+
+/* A watch for what slots report, over all epochs. The key of an entry is the slot. Its value is "entered"
+ * once the process has opened its hvd_epochs, "ready" (hvd_epoch_wait after -1), "waits <after> <holds_state>
+ * <lost_rank>" or "done"; it is empty once the process has ended or has closed its hvd_epochs. */
+HVD_API hvd_code hvd_rendezvous_watch_slots(hvd_rendezvous *rendezvous, const char *job, hvd_watch **watch,
+                                            hvd_status *status);
+
 /* "1.0.0" */
 HVD_API const char *hvd_version(void);
 

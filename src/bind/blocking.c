@@ -16,6 +16,13 @@ static _Thread_local bool deferred; /* this thread shuts down when its outermost
 static hvd_context *closing;        /* the context to shut down; NULL if an hvd_init may still create it */
 static hvd_context **holder; /* the variable that held it, into which an hvd_init under way puts its own */
 
+double blocking_now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
 void blocking_pause(void)
 {
     Py_BEGIN_ALLOW_THREADS;

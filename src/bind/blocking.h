@@ -21,6 +21,11 @@ void blocking_refuse(void);
 /* Sleeps for two milliseconds without the GIL. */
 void blocking_pause(void);
 
+/* How often a call that waits without the GIL lets Python run the handlers of signals. */
+#define BLOCKING_SIGNAL_SECONDS 0.1
+/* Seconds of a clock that only rises. Any thread. */
+double blocking_now(void);
+
 /* Is the function for hvd_config_set_interrupt, which the engine calls without the GIL between blocking_begin
  * and blocking_end. Returns not 0 if the handler of a signal has raised, or if a shutdown waits for the call.
  */

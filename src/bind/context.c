@@ -5,14 +5,17 @@
 #include "bind/context.h"
 
 #include "bind/blocking.h"
+#include "bind/epochs.h"
 #include "bind/errors.h"
 #include "bind/stacks.h"
 #include "native/entry.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 
 static hvd_context *context;
 static bool opening;               /* a thread is inside hvd_init, without the GIL */
+static int epoch;                  /* of the last hvd_init */
 static PyInterpreterState *opener; /* the interpreter that called hvd_init last; only it may shut down */
 
 static bool is_forked(void)
@@ -62,12 +65,26 @@ static hvd_config *make_config(PyObject *settings)
     return NULL;
 }
 
+/* The number in the settings, or in the environment. */
+static int find_epoch(PyObject *settings)
+{
+    PyObject *value = PyDict_GetItemString(settings, "epoch");
+    const char *text = value ? PyUnicode_AsUTF8AndSize(value, NULL) : getenv("HOROVOD_EPOCH");
+    return text ? atoi(text) : 0;
+}
+
+/* A rank that is lost can't be waited for. */
+static int interrupted(void *Py_UNUSED(unused))
+{
+    return epochs_lost(epoch) || blocking_interrupted(NULL);
+}
+
 /* Returns NULL with an exception set on failure. */
 static hvd_context *open_context(hvd_config *config)
 {
     hvd_context *opened = NULL;
     hvd_status status;
-    hvd_config_set_interrupt(config, blocking_interrupted, NULL);
+    hvd_config_set_interrupt(config, interrupted, NULL);
     stacks_provide();
     if (!blocking_begin()) {
         blocking_refuse();
@@ -75,6 +92,8 @@ static hvd_context *open_context(hvd_config *config)
     }
     hvd_code code = hvd_init(config, &opened, &status);
     blocking_end();
+    if (code == HVD_INTERRUPTED && epochs_lost(epoch))
+        status.code = HVD_PEER_LOST;
     if (code)
         raise_status(&status);
     return code ? NULL : opened;
@@ -97,6 +116,7 @@ PyObject *context_init(PyObject *Py_UNUSED(module), PyObject *arguments)
     if (comm)
         hvd_config_set_mpi_comm(config, PyLong_AsVoidPtr(comm));
     opening = true;
+    epoch = find_epoch(settings);
     opener = PyInterpreterState_Get();
     hvd_context *opened = open_context(config);
     opening = false;

@@ -6,6 +6,7 @@
 #include "bind/module.h"
 
 #include "bind/context.h"
+#include "bind/epochs.h"
 #include "bind/errors.h"
 #include "bind/hash.h"
 #include "bind/operation.h"
@@ -316,6 +317,20 @@ static PyMethodDef methods[] = {
     {"placement", core_placement, METH_NOARGS,
      "placement($module, /)\n--\n\n"
      "(rank, size, local_rank, local_size, cross_rank, cross_size, homogeneous)"},
+    {"epoch_open", epochs_open, METH_NOARGS,
+     "epoch_open($module, /)\n--\n\n"
+     "Connect to the starter of the elastic job to which this process belongs; False: there is none."},
+    {"epoch_wait", epochs_wait, METH_VARARGS,
+     "epoch_wait($module, after, seconds, holds_state=None, lost_rank=-1, /)\n--\n\n"
+     "Wait for an epoch after this one (-1: this process is ready for its first one), as hvd_epoch_wait in "
+     "horovod.h says: a dict with state (begins, out or over), epoch, rank, size and reason; None if there "
+     "is none within this time."},
+    {"epoch_notice", epochs_notice, METH_O,
+     "epoch_notice($module, epoch, /)\n--\n\n"
+     "What the starter has noticed in this epoch: bits for processes removed (1), added (2), lost (4)."},
+    {"epoch_done", epochs_done, METH_NOARGS,
+     "epoch_done($module, /)\n--\n\n"
+     "Report to the starter that the work of this process is complete."},
     {"health", core_health, METH_NOARGS,
      "health($module, /)\n--\n\n"
      "Raise the error because of which nothing can be submitted; return None if there is none."},

@@ -8,9 +8,7 @@
 #include "bind/errors.h"
 
 #include <stdlib.h>
-#include <time.h>
-
-#define SIGNAL_SECONDS 0.1 /* how often a wait lets Python run the handlers of signals */
+#include <string.h>
 
 typedef struct {
     PyObject_HEAD hvd_rendezvous *rendezvous; /* NULL if it is closed */
@@ -157,21 +155,58 @@ static PyObject *rendezvous_put(PyObject *object, PyObject *arguments)
     return code ? raise_status(&status) : Py_BuildValue("");
 }
 
-static PyObject *rendezvous_watch(PyObject *object, PyObject *arguments)
+/* Reads the kind of news; returns false with an exception set if it is none. */
+static bool read_kind(const char *text, hvd_news_kind *kind)
+{
+    static const char *const kinds[] = {
+        [HVD_NEWS_EPOCH] = "epoch", [HVD_NEWS_OUT] = "out", [HVD_NEWS_OVER] = "over"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        *kind = (hvd_news_kind)i;
+        if (strcmp(kinds[i], text) == 0)
+            return true;
+    }
+    PyErr_Format(PyExc_ValueError, "news are 'epoch', 'out' or 'over', not '%s'", text);
+    return false;
+}
+
+static PyObject *rendezvous_tell(PyObject *object, PyObject *arguments)
 {
     Rendezvous *self = (Rendezvous *)object;
-    const char *job, *prefix = "";
-    int epoch;
+    const char *job, *kind;
+    int epoch = 0, rank = -1, size = 0, notice = 0;
+    hvd_news news = {.struct_size = sizeof news};
     hvd_status status;
     hvd_code code;
-    hvd_watch *opened = NULL;
-    if (!PyArg_ParseTuple(arguments, "si|s:watch", &job, &epoch, &prefix))
+    if (!PyArg_ParseTuple(arguments, "sss|iiiis:tell", &job, &news.slot, &kind, &epoch, &rank, &size, &notice,
+                          &news.reason) ||
+        !read_kind(kind, &news.kind))
         return NULL;
+    news.epoch = epoch;
+    news.rank = rank;
+    news.size = size;
+    news.notice = notice;
     hvd_rendezvous *server = rendezvous_begin(self);
     if (!server)
         return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    code = hvd_watch_open(server, job, epoch, prefix, &opened, &status);
+    code = hvd_rendezvous_tell(server, job, &news, &status);
+    Py_END_ALLOW_THREADS;
+    self->busy = false;
+    return code ? raise_status(&status) : Py_BuildValue("");
+}
+
+/* Watches keys that start with `prefix`; NULL: reports of slots. */
+static PyObject *make_watch(Rendezvous *self, const char *job, int epoch, const char *prefix)
+{
+    hvd_status status;
+    hvd_code code;
+    hvd_watch *opened = NULL;
+    hvd_rendezvous *server = rendezvous_begin(self);
+    if (!server)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    code = prefix ? hvd_watch_open(server, job, epoch, prefix, &opened, &status)
+                  : hvd_rendezvous_watch_slots(server, job, &opened, &status);
     Py_END_ALLOW_THREADS;
     self->busy = false;
     if (code)
@@ -181,11 +216,28 @@ static PyObject *rendezvous_watch(PyObject *object, PyObject *arguments)
         hvd_watch_close(opened);
         return NULL;
     }
-    Py_INCREF(object);
+    Py_INCREF((PyObject *)self);
     watch->owner = self;
     watch->watch = opened;
     self->watches++;
     return (PyObject *)watch;
+}
+
+static PyObject *rendezvous_watch(PyObject *object, PyObject *arguments)
+{
+    const char *job, *prefix = "";
+    int epoch;
+    if (!PyArg_ParseTuple(arguments, "si|s:watch", &job, &epoch, &prefix))
+        return NULL;
+    return make_watch((Rendezvous *)object, job, epoch, prefix);
+}
+
+static PyObject *rendezvous_watch_slots(PyObject *object, PyObject *arguments)
+{
+    const char *job;
+    if (!PyArg_ParseTuple(arguments, "s:watch_slots", &job))
+        return NULL;
+    return make_watch((Rendezvous *)object, job, 0, NULL);
 }
 
 static PyObject *rendezvous_port(PyObject *object, void *Py_UNUSED(closure))
@@ -223,24 +275,17 @@ static void watch_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /* Waits in slices, between which Python runs the handlers of signals. */
 static hvd_code wait_for_entry(Watch *self, double seconds, hvd_entry *entry, hvd_status *status)
 {
-    double end = now() + seconds, left = seconds;
+    double end = blocking_now() + seconds, left = seconds;
     hvd_code code;
     do {
-        double slice = left < SIGNAL_SECONDS ? left : SIGNAL_SECONDS;
+        double slice = left < BLOCKING_SIGNAL_SECONDS ? left : BLOCKING_SIGNAL_SECONDS;
         Py_BEGIN_ALLOW_THREADS;
         code = hvd_watch_next(self->watch, slice > 0 ? slice : 0, entry, status);
         Py_END_ALLOW_THREADS;
-        left = end - now();
+        left = end - blocking_now();
     } while (code == HVD_TIMED_OUT && left > 0 && !PyErr_CheckSignals());
     return code;
 }
@@ -297,6 +342,16 @@ static PyMethodDef rendezvous_methods[] = {
     {"watch", rendezvous_watch, METH_VARARGS,
      "watch($self, job, epoch, prefix='', /)\n--\n\n"
      "A Watch for the keys of an epoch that begin with `prefix`: \"fault/\" for those of faults."},
+    {"tell", rendezvous_tell, METH_VARARGS,
+     "tell($self, job, slot, kind, epoch=0, rank=-1, size=0, notice=0, reason='', /)\n--\n\n"
+     "Tell a slot of an elastic job that an epoch has begun ('epoch'; once more with a notice: that it is to "
+     "leave it), that it is out of the job ('out'), or that the job is over ('over')."},
+    {"watch_slots", rendezvous_watch_slots, METH_VARARGS,
+     "watch_slots($self, job, /)\n--\n\n"
+     "A Watch for the reports of the slots of an elastic job: b\"entered\", b\"ready\", b\"waits ...\", "
+     "b\"done\", or "
+     "b\"\" "
+     "once the connection of the slot has ended."},
     {"close", rendezvous_close, METH_NOARGS,
      "close($self, /)\n--\n\n"
      "End all connections: ranks that have not met yet fail."},

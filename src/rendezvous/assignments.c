@@ -155,6 +155,7 @@ struct hvd_watch {
     struct epoch *epoch; /* the newest of the job; constant */
     struct watcher watcher;
     uint64_t after; /* number of the last put that was returned */
+    size_t skipped; /* bytes at the start of each key */
     struct atfork_handler at_fork;
     struct wire_writer value;
     char prefix[RENDEZVOUS_KEY_LIMIT], key[RENDEZVOUS_KEY_LIMIT];
@@ -192,8 +193,8 @@ static hvd_code add_watcher(struct hvd_watch *watch, const char *job, hvd_status
     return code;
 }
 
-hvd_code hvd_watch_open(hvd_rendezvous *rendezvous, const char *job, int32_t epoch, const char *prefix,
-                        hvd_watch **watch, hvd_status *status)
+hvd_code assignments_watch(hvd_rendezvous *rendezvous, const char *job, int32_t epoch, const char *prefix,
+                           size_t skipped, hvd_watch **watch, hvd_status *status)
 {
     hvd_code code;
     TRY(check_arguments(job, epoch, prefix, status));
@@ -201,6 +202,7 @@ hvd_code hvd_watch_open(hvd_rendezvous *rendezvous, const char *job, int32_t epo
     if (!opened)
         return status_no_memory(status);
     opened->server = rendezvous;
+    opened->skipped = skipped;
     opened->at_fork = (struct atfork_handler){.in_child = close_in_child, .owner = opened};
     opened->watcher = (struct watcher){
         .number = (uint32_t)epoch, .prefix = opened->prefix, .event = platform_event_create()};
@@ -220,6 +222,12 @@ close_event:
 free_watch:
     free(opened);
     return code;
+}
+
+hvd_code hvd_watch_open(hvd_rendezvous *rendezvous, const char *job, int32_t epoch, const char *prefix,
+                        hvd_watch **watch, hvd_status *status)
+{
+    return assignments_watch(rendezvous, job, epoch, prefix, 0, watch, status);
 }
 
 void hvd_watch_close(hvd_watch *watch)
@@ -275,7 +283,7 @@ hvd_code hvd_watch_next(hvd_watch *watch, double seconds, hvd_entry *entry, hvd_
     if (code)
         return code;
     hvd_entry found = {.struct_size = entry->struct_size,
-                       .key = watch->key,
+                       .key = watch->key + watch->skipped,
                        .value = watch->value.length ? watch->value.bytes : (const uint8_t *)"",
                        .length = watch->value.length,
                        .number = watch->after};

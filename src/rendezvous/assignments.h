@@ -21,4 +21,8 @@ hvd_code assignments_enter(struct rendezvous_client *client, const struct rendez
                            const char *slot, bool wait, uint32_t *generation, struct assignment *assignment,
                            hvd_status *status);
 
+/* As hvd_watch_open; entries are returned without the first `skipped` bytes of their keys. */
+hvd_code assignments_watch(hvd_rendezvous *rendezvous, const char *job, int32_t epoch, const char *prefix,
+                           size_t skipped, hvd_watch **watch, hvd_status *status);
+
 #endif

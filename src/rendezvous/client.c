@@ -31,7 +31,8 @@ struct rendezvous_client {
     char local[SOCKET_TEXT];
     uint32_t epoch;
     int rank;
-    char scope[32]; /* in front of every key */
+    char scope[32];    /* in front of every key */
+    uint32_t followed; /* id of the open question to follow a key; 0: none */
     struct atfork_handler watch;
 };
 
@@ -298,6 +299,11 @@ const char *rendezvous_local_address(const struct rendezvous_client *client)
     return client->local;
 }
 
+void rendezvous_interrupt(struct rendezvous_client *client, const struct interrupt *interrupt)
+{
+    client->interrupt = interrupt;
+}
+
 /* ---- question and answer ------------------------------------------------------------------------------ */
 
 static hvd_code broken(struct rendezvous_client *client, const char *why, hvd_status *status)
@@ -326,6 +332,7 @@ static hvd_code send_question(struct rendezvous_client *client, struct question 
     enum stream_outcome outcome;
     hvd_code code = HVD_OK;
     question->id = ++client->last_id;
+    client->followed = 0; /* this question ends it */
     question_encode(&client->stream.out, question);
     if (client->stream.out.failed)
         return status_no_memory(status);
@@ -443,12 +450,12 @@ hvd_code rendezvous_put(struct rendezvous_client *client, const char *key, const
     return ask(client, &question, client->deadline, &answer, status);
 }
 
-hvd_code rendezvous_publish(struct rendezvous_client *client, const char *key, const void *value,
-                            size_t length, int64_t deadline, hvd_status *status)
+static hvd_code publish(struct rendezvous_client *client, enum lifetime lifetime, const char *key,
+                        const void *value, size_t length, int64_t deadline, hvd_status *status)
 {
     struct answer answer;
     struct question question = {
-        .kind = QUESTION_PUT, .lasting = true, .value = value, .length = (uint32_t)length};
+        .kind = QUESTION_PUT, .lifetime = lifetime, .value = value, .length = (uint32_t)length};
     if (length > RENDEZVOUS_VALUE_LIMIT)
         return status_set(status, HVD_INVALID_ARGUMENT, "the value of '%.64s' is longer than %d bytes", key,
                           RENDEZVOUS_VALUE_LIMIT);
@@ -460,6 +467,38 @@ hvd_code rendezvous_publish(struct rendezvous_client *client, const char *key, c
     hvd_code code = ask(client, &question, deadline, &answer, status);
     client->interrupt = interrupt;
     return code;
+}
+
+hvd_code rendezvous_publish(struct rendezvous_client *client, const char *key, const void *value,
+                            size_t length, int64_t deadline, hvd_status *status)
+{
+    return publish(client, LIFETIME_EPOCH, key, value, length, deadline, status);
+}
+
+hvd_code rendezvous_report(struct rendezvous_client *client, const char *key, const void *value,
+                           size_t length, int64_t deadline, hvd_status *status)
+{
+    return publish(client, LIFETIME_CONNECTION, key, value, length, deadline, status);
+}
+
+hvd_code rendezvous_follow(struct rendezvous_client *client, const char *key, uint32_t *seen,
+                           int64_t deadline, struct wire_writer *value, hvd_status *status)
+{
+    struct answer answer;
+    struct question question = {.kind = QUESTION_FOLLOW, .seen = *seen};
+    if (client->stream.fd < 0)
+        return broken(client, "has lost its connection", status);
+    if (!client->followed) {
+        if (!copy_key(&question, "", key))
+            return key_too_long(key, status);
+        TRY(send_question(client, &question, clock_now() + ANSWER_TIME, status));
+        client->followed = question.id;
+    }
+    TRY(await_answer(client, client->followed, deadline, &answer, status));
+    client->followed = 0;
+    *seen = answer.number;
+    wire_put_raw(value, answer.value, answer.length);
+    return value->failed ? status_no_memory(status) : HVD_OK;
 }
 
 hvd_code rendezvous_get(struct rendezvous_client *client, const char *key, int64_t deadline,

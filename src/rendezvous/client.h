@@ -69,6 +69,20 @@ hvd_code rendezvous_get(struct rendezvous_client *client, const char *key, int64
 hvd_code rendezvous_publish(struct rendezvous_client *client, const char *key, const void *value,
                             size_t length, int64_t deadline, hvd_status *status);
 
+/* As rendezvous_publish; in addition the value becomes empty when this client's connection ends, unless
+ * another client has put the key since. A client has one such key. */
+hvd_code rendezvous_report(struct rendezvous_client *client, const char *key, const void *value,
+                           size_t length, int64_t deadline, hvd_status *status);
+
+/* Waits until the key is there with a value of another put than *seen, and sets *seen to its number; at first
+ * *seen is 0. After HVD_TIMED_OUT, also with a deadline that has passed, the question stays open at the
+ * server: the next call with the same key only looks whether the answer has arrived. */
+hvd_code rendezvous_follow(struct rendezvous_client *client, const char *key, uint32_t *seen,
+                           int64_t deadline, struct wire_writer *value, hvd_status *status);
+
+/* Replaces the interrupt of rendezvous_connect; NULL: none. */
+void rendezvous_interrupt(struct rendezvous_client *client, const struct interrupt *interrupt);
+
 /* The address by which this rank reaches the rendezvous, e.g. "10.0.0.7": what it can publish to its peers.
  */
 const char *rendezvous_local_address(const struct rendezvous_client *client);

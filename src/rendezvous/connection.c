@@ -65,22 +65,13 @@ static void leave(struct connection *connection, struct store *store)
     connection->member = false;
 }
 
-void connection_free(struct connection *connection, struct store *store)
-{
-    stop_waiting(connection);
-    leave(connection, store);
-    socket_close(&connection->stream.fd);
-    handshake_end(&connection->handshake);
-    stream_free(&connection->stream);
-    free(connection);
-}
-
 /* `value`: of the key; NULL: none. */
 static void put_answer(struct connection *connection, enum outcome outcome, const struct store_value *value)
 {
+    bool follows = value && connection->question.kind == QUESTION_FOLLOW;
     struct answer answer = {.id = connection->question.id,
                             .outcome = outcome,
-                            .number = connection->generation,
+                            .number = follows ? (uint32_t)value->number : connection->generation,
                             .value = value ? value->bytes : NULL,
                             .length = value ? value->length : 0};
     answer_encode(&connection->stream.out, &answer);
@@ -94,6 +85,13 @@ static void put_over(struct connection *connection)
     answer_encode(&connection->stream.out, &answer);
 }
 
+/* Returns false if the client follows the key and has seen this value. */
+static bool is_fresh(const struct connection *connection, const struct store_value *value)
+{
+    return connection->question.kind != QUESTION_FOLLOW ||
+           (uint32_t)value->number != connection->question.seen;
+}
+
 static void answer_get(struct connection *connection, struct store *store)
 {
     struct store_value value;
@@ -102,7 +100,7 @@ static void answer_get(struct connection *connection, struct store *store)
     if (is_over(connection))
         put_over(connection);
     else if (connection->number == connection->epoch->number &&
-             store_get(connection->epoch, connection->question.key, &value))
+             store_get(connection->epoch, connection->question.key, &value) && is_fresh(connection, &value))
         put_answer(connection, OUTCOME_DONE, &value);
     else if (!connection->question.wait)
         put_answer(connection, OUTCOME_ABSENT, NULL);
@@ -145,9 +143,46 @@ static void begin(struct store *store, struct epoch *epoch, uint32_t number)
     wake_watchers(epoch, NULL);
 }
 
+/* Answers the connections that wait for the key. Returns false if the store is full. */
+static bool put(struct store *store, struct epoch *epoch, bool lasting, const char *key,
+                const struct store_value *value)
+{
+    if (!store_put(store, lasting ? &epoch->table : &epoch->values, key, value->bytes, value->length))
+        return false;
+    struct connection *first = map_remove(&epoch->waiting, key, strlen(key));
+    if (first)
+        answer_ring(first, store);
+    if (lasting)
+        wake_watchers(epoch, key);
+    return true;
+}
+
+/* The key stays if another connection has put it since. */
+static void empty_bound(struct connection *connection, struct store *store)
+{
+    struct store_value value;
+    if (connection->bound && !is_over(connection) &&
+        store_get(connection->epoch, connection->bound, &value) && value.number == connection->bound_number)
+        put(store, connection->epoch, true, connection->bound, &(struct store_value){.length = 0});
+    free(connection->bound);
+    connection->bound = NULL;
+}
+
+void connection_free(struct connection *connection, struct store *store)
+{
+    stop_waiting(connection);
+    empty_bound(connection, store);
+    leave(connection, store);
+    socket_close(&connection->stream.fd);
+    handshake_end(&connection->handshake);
+    stream_free(&connection->stream);
+    free(connection);
+}
+
 static void answer_enter(struct connection *connection, struct store *store)
 {
     const struct question *question = &connection->question;
+    empty_bound(connection, store);
     leave(connection, store);
     connection->epoch = store_epoch(store, question->job);
     connection->generation = 0;
@@ -169,18 +204,12 @@ static void answer_enter(struct connection *connection, struct store *store)
         answer_get(connection, store);
 }
 
-/* Answers the connections that wait for the key. Returns false if the store is full. */
-static bool put(struct store *store, struct epoch *epoch, bool lasting, const char *key,
-                const struct store_value *value)
+static bool bind_key(struct connection *connection)
 {
-    if (!store_put(store, lasting ? &epoch->table : &epoch->values, key, value->bytes, value->length))
-        return false;
-    struct connection *first = map_remove(&epoch->waiting, key, strlen(key));
-    if (first)
-        answer_ring(first, store);
-    if (lasting)
-        wake_watchers(epoch, key);
-    return true;
+    free(connection->bound);
+    connection->bound_number = 0;
+    connection->bound = strdup(connection->question.key);
+    return connection->bound;
 }
 
 static void answer_put(struct connection *connection, struct store *store)
@@ -192,8 +221,11 @@ static void answer_put(struct connection *connection, struct store *store)
         return;
     }
     begin(store, epoch, connection->number);
-    bool done = put(store, epoch, question->lasting, question->key,
+    bool done = (question->lifetime != LIFETIME_CONNECTION || bind_key(connection)) &&
+                put(store, epoch, question->lifetime != LIFETIME_RANKS, question->key,
                     &(struct store_value){.bytes = question->value, .length = question->length});
+    if (done && question->lifetime == LIFETIME_CONNECTION)
+        connection->bound_number = store->puts;
     put_answer(connection, done ? OUTCOME_DONE : OUTCOME_FULL, NULL);
 }
 
@@ -220,6 +252,7 @@ static void answer(struct connection *connection, struct store *store)
         answer_put(connection, store);
         break;
     case QUESTION_GET:
+    case QUESTION_FOLLOW:
         answer_get(connection, store);
         break;
     }

@@ -20,6 +20,8 @@ struct connection {
     uint32_t number;                    /* of the epoch that it has entered */
     uint32_t generation;                /* of the rank; 0: it has not joined */
     bool member;                        /* it is counted in epoch->members */
+    char *bound;                        /* the key that becomes empty when the connection ends; NULL: none */
+    uint64_t bound_number;              /* of its put */
     struct handshake handshake;
     struct question question; /* the one waited for */
 };

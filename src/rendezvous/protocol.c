@@ -35,8 +35,10 @@ void question_encode(struct wire_writer *frame, const struct question *question)
         wire_put_u32(frame, question->size);
     }
     if (question->kind == QUESTION_PUT) {
-        wire_put_u8(frame, question->lasting);
+        wire_put_u8(frame, (uint8_t)question->lifetime);
         wire_put_blob(frame, question->value, question->length);
+    } else if (question->kind == QUESTION_FOLLOW) {
+        wire_put_u32(frame, question->seen);
     } else {
         wire_put_u8(frame, question->wait);
     }
@@ -46,6 +48,7 @@ void question_encode(struct wire_writer *frame, const struct question *question)
 bool question_decode(struct question *question, const uint8_t *body, size_t length)
 {
     struct wire_reader reader = wire_reader_of(body, length);
+    unsigned lifetime = LIFETIME_RANKS;
     *question = (struct question){.id = wire_get_u32(&reader)};
     question->kind = (enum question_kind)wire_get_u8(&reader);
     wire_get_string(&reader, question->key, sizeof question->key);
@@ -58,16 +61,21 @@ bool question_decode(struct question *question, const uint8_t *body, size_t leng
         question->wait = wire_get_u8(&reader) != 0;
         break;
     case QUESTION_PUT:
-        question->lasting = wire_get_u8(&reader) != 0;
+        lifetime = wire_get_u8(&reader);
+        question->lifetime = (enum lifetime)lifetime;
         question->value = wire_get_blob(&reader, RENDEZVOUS_VALUE_LIMIT, &question->length);
         break;
     case QUESTION_GET:
         question->wait = wire_get_u8(&reader) != 0;
         break;
+    case QUESTION_FOLLOW:
+        question->seen = wire_get_u32(&reader);
+        question->wait = true;
+        break;
     default:
         return false;
     }
-    return wire_done(&reader);
+    return wire_done(&reader) && lifetime <= LIFETIME_CONNECTION;
 }
 
 void answer_encode(struct wire_writer *frame, const struct answer *answer)

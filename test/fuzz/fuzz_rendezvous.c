@@ -1,9 +1,10 @@
 /* fuzz_rendezvous.c - any bytes as the messages of members before they have links: questions to the store
- * (over an authenticated connection), answers, address records, offers of memory, fault records. The first
- * byte selects one of them. */
+ * (over an authenticated connection), answers, address records, offers of memory, fault records, news for
+ * slots. The first byte selects one of them. */
 #include "base/fault.h"
 #include "base/platform.h"
 #include "rendezvous/connection.h"
+#include "rendezvous/slots.h"
 #include "transport/address_record.h"
 #include "transport/segment.h"
 
@@ -14,7 +15,7 @@
 
 #define CHANNELS 2
 
-enum { AS_QUESTIONS, AS_QUESTION, AS_ANSWER, AS_RECORD, AS_OFFER, AS_FAULT, MODES };
+enum { AS_QUESTIONS, AS_QUESTION, AS_ANSWER, AS_RECORD, AS_OFFER, AS_FAULT, AS_NEWS, MODES };
 
 /* Frames are made around what the input gives, so that lengths are right often enough. */
 static void ask_server(const uint8_t *bytes, size_t length)
@@ -97,6 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 {
     struct question question;
     struct answer answer;
+    struct slot_news news;
     if (!length)
         return 0;
     switch (bytes[0] % MODES) {
@@ -117,6 +119,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         break;
     case AS_FAULT:
         read_fault(bytes + 1, length - 1);
+        break;
+    case AS_NEWS:
+        if (slot_news_decode(&news, bytes + 1, length - 1) && !news.kind && news.rank >= news.size)
+            abort();
         break;
     }
     return 0;

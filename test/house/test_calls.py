@@ -13,8 +13,9 @@ FOLDERS = sorted(
     {path.parent.relative_to(ROOT) for top in ("src", "launch") for path in (ROOT / top).rglob("*.c")}
 )
 
-# Files that are chosen by a table in C or by the platform, and the header that declares them.
+# Files that are chosen by a table in C or by the platform, or are public alone, and their header.
 ROWS = {
+    "src/engine/api.h": {"epochs"},
     "launch/starter.h": {"local"},
     "src/backend/mpi_calls.h": {"mpi_mpich", "mpi_openmpi", "mpi_standard"},
     "src/base/platform.h": {"platform_linux"},

@@ -223,6 +223,48 @@ TEST(test_interrupt_ends_every_wait)
         HVD_INTERRUPTED);
 }
 
+static void check_followed(struct rendezvous_client *client, uint32_t *seen, const char *value)
+{
+    struct wire_writer got = {0};
+    ASSERT_OK(rendezvous_follow(client, "followed", seen, clock_after(DEADLINE), &got, &check_status));
+    assert_int_equal(got.length, strlen(value));
+    if (got.length)
+        assert_memory_equal(got.bytes, value, got.length);
+    wire_writer_free(&got);
+}
+
+static void report(struct rendezvous_client *client, const char *value)
+{
+    ASSERT_OK(
+        rendezvous_report(client, "followed", value, strlen(value), clock_after(DEADLINE), &check_status));
+}
+
+TEST(test_a_followed_key_becomes_empty)
+{
+    hvd_status status;
+    struct wire_writer none = {0};
+    uint32_t seen = 0;
+    struct rendezvous_client *follower = connect_to(*state), *first = connect_to(*state),
+                             *second = connect_to(*state);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(rendezvous_follow(follower, "followed", &seen, 0, &none, &status), HVD_TIMED_OUT);
+    report(first, "one");
+    check_followed(follower, &seen, "one");
+    assert_int_equal(rendezvous_follow(follower, "followed", &seen, 0, &none, &status), HVD_TIMED_OUT);
+    report(first, "one"); /* equal, but put again */
+    check_followed(follower, &seen, "one");
+    put(follower, "other", "x"); /* ends the open question */
+    report(second, "two");
+    check_followed(follower, &seen, "two");
+    rendezvous_close(first); /* its value is replaced already */
+    put(follower, "other", "x");
+    assert_int_equal(rendezvous_follow(follower, "followed", &seen, clock_after(0.05), &none, &status),
+                     HVD_TIMED_OUT);
+    rendezvous_close(second);
+    check_followed(follower, &seen, "");
+    rendezvous_close(follower);
+}
+
 TEST(test_join_counts_per_job_and_rank)
 {
     static const struct {

@@ -1,0 +1,167 @@
+/* epochs.c - a process's connection to the starter of an elastic job, which it keeps over all epochs: it
+ * reports that it is ready, waits or is done, and follows what the starter publishes for its slot. No context
+ * is needed. Any thread; one at a time waits. */
+#include "base/status.h"
+#include "bootstrap/bootstrap.h"
+#include "engine/api.h"
+#include "rendezvous/slots.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REPORT_SECONDS 10.0
+
+struct hvd_epochs {
+    pthread_mutex_t lock; /* of the members below, except `noticed` */
+    struct settings settings;
+    struct rendezvous_client *client;
+    uint32_t seen; /* number of the news below; 0: none yet */
+    struct slot_news news;
+    char report[64];               /* the last one, while it holds; "": none */
+    atomic_uint_least64_t noticed; /* epoch and notice of `news`, for hvd_epoch_notice in other threads */
+};
+
+/* Sends the report, unless it is the last one and still holds. */
+static hvd_code report(struct hvd_epochs *epochs, const char *text, hvd_status *status)
+{
+    if (strcmp(epochs->report, text) == 0)
+        return HVD_OK;
+    TRY(slots_report(epochs->client, epochs->settings.slot, text, clock_after(REPORT_SECONDS), status));
+    snprintf(epochs->report, sizeof epochs->report, "%s", text);
+    return HVD_OK;
+}
+
+/* ---- open and close ------------------------------------------------------------------------------------ */
+
+static hvd_code connect_slot(struct hvd_epochs *epochs, const struct interrupt *interrupt, hvd_status *status)
+{
+    struct settings *settings = &epochs->settings;
+    if (!*settings->slot || !*settings->rendezvous)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "this process belongs to no elastic job: it has no slot (HOROVOD_SLOT) or no "
+                          "rendezvous (HOROVOD_RENDEZVOUS); start it with horovodrun and --min-np");
+    TRY(bootstrap_read_secret(settings, status));
+    TRY(rendezvous_connect(settings->rendezvous, settings->secret, settings->encryption,
+                           clock_after(settings->start_timeout_seconds), interrupt, &epochs->client, status));
+    rendezvous_interrupt(epochs->client, NULL); /* it may ask hvd_epoch_notice, which uses the client */
+    TRY(slots_enter(epochs->client, settings->job, status));
+    return report(epochs, "entered", status);
+}
+
+hvd_code hvd_epochs_open(const hvd_config *config, hvd_epochs **epochs, hvd_status *status)
+{
+    struct hvd_epochs *opened = calloc(1, sizeof *opened);
+    if (!opened)
+        return status_no_memory(status);
+    pthread_mutex_init(&opened->lock, NULL);
+    hvd_code code = settings_copy(&opened->settings, &config->settings, status);
+    if (!code)
+        code = connect_slot(opened, &config->interrupt, status);
+    if (code) {
+        hvd_epochs_close(opened);
+        return code;
+    }
+    *epochs = opened;
+    return status_ok(status);
+}
+
+void hvd_epochs_close(hvd_epochs *epochs)
+{
+    if (!epochs)
+        return;
+    rendezvous_close(epochs->client);
+    settings_free(&epochs->settings);
+    pthread_mutex_destroy(&epochs->lock);
+    free(epochs);
+}
+
+/* ---- news ---------------------------------------------------------------------------------------------- */
+
+/* HVD_TIMED_OUT: there are no newer ones. */
+static hvd_code follow(struct hvd_epochs *epochs, int64_t deadline, hvd_status *status)
+{
+    TRY(slots_follow(epochs->client, epochs->settings.slot, &epochs->seen, deadline, &epochs->news, status));
+    if (epochs->news.kind == HVD_NEWS_EPOCH)
+        atomic_store(&epochs->noticed,
+                     (uint64_t)epochs->news.epoch << 32 | (uint64_t)(unsigned)epochs->news.notice);
+    return HVD_OK;
+}
+
+int32_t hvd_epoch_notice(hvd_epochs *epochs, int32_t epoch)
+{
+    hvd_status ignored; /* of a lost connection: hvd_epoch_wait reports it */
+    if (pthread_mutex_trylock(&epochs->lock) == 0) {
+        while (!follow(epochs, 0, &ignored))
+            ;
+        pthread_mutex_unlock(&epochs->lock);
+    }
+    uint64_t noticed = atomic_load(&epochs->noticed);
+    return noticed >> 32 == (uint64_t)epoch ? (int32_t)(noticed & UINT32_MAX) : 0;
+}
+
+/* ---- reports ------------------------------------------------------------------------------------------- */
+
+static hvd_code report_waiting(struct hvd_epochs *epochs, const hvd_epoch_question *question, int after,
+                               hvd_status *status)
+{
+    char text[sizeof epochs->report] = "ready";
+    if (after >= 0)
+        snprintf(text, sizeof text, "waits %d %d %d", after, question->holds_state != 0,
+                 (int)question->lost_rank);
+    return report(epochs, text, status);
+}
+
+/* An epoch that has lost a member before this process knew of it counts as one that it has left. */
+static hvd_code wait_for_epoch(struct hvd_epochs *epochs, const hvd_epoch_question *question,
+                               int64_t deadline, hvd_status *status)
+{
+    int after = question->after;
+    const struct slot_news *news = &epochs->news;
+    for (;;) {
+        if (epochs->seen && news->kind == HVD_NEWS_OUT)
+            return status_set(status, HVD_REFUSED, "slot '%s' has no place in the job any more: %s",
+                              epochs->settings.slot, *news->reason ? news->reason : "its starter says so");
+        if (epochs->seen && news->kind == HVD_NEWS_OVER)
+            return status_set(status, HVD_SHUT_DOWN, "the job has ended: %s",
+                              *news->reason ? news->reason : "its starter says so");
+        if (epochs->seen && news->epoch > after && !(news->notice & HVD_NOTICE_LOST))
+            return HVD_OK;
+        if (epochs->seen && news->epoch > after)
+            after = news->epoch;
+        TRY(report_waiting(epochs, question, after, status));
+        TRY(follow(epochs, deadline, status));
+    }
+}
+
+hvd_code hvd_epoch_wait(hvd_epochs *epochs, const hvd_epoch_question *question, double seconds,
+                        hvd_epoch *next, hvd_status *status)
+{
+    hvd_epoch_question own = {.after = -1, .lost_rank = -1};
+    memcpy(&own, question, question->struct_size < sizeof own ? question->struct_size : sizeof own);
+    pthread_mutex_lock(&epochs->lock);
+    hvd_code code = wait_for_epoch(epochs, &own, clock_after(seconds), status);
+    if (code == HVD_TIMED_OUT)
+        status_set(status, code, "the starter has begun no epoch after %d within %g s", (int)own.after,
+                   seconds);
+    if (!code) {
+        const struct slot_news *news = &epochs->news;
+        hvd_epoch found = {
+            .struct_size = next->struct_size, .number = news->epoch, .rank = news->rank, .size = news->size};
+        memcpy(next, &found, next->struct_size < sizeof found ? next->struct_size : sizeof found);
+        epochs->report[0] = '\0';
+        status_ok(status);
+    }
+    pthread_mutex_unlock(&epochs->lock);
+    return code;
+}
+
+hvd_code hvd_epoch_done(hvd_epochs *epochs, hvd_status *status)
+{
+    pthread_mutex_lock(&epochs->lock);
+    hvd_code code = report(epochs, "done", status);
+    pthread_mutex_unlock(&epochs->lock);
+    return code ? code : status_ok(status);
+}

@@ -1,0 +1,114 @@
+/* slots.c - reports of slots, and news for them, as keys of a job beside theirs. The driver's functions use
+ * the server of this process, those of a slot a client. */
+#include "rendezvous/slots.h"
+
+#include "base/status.h"
+#include "rendezvous/assignments.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define REPORT_PREFIX "report/"
+#define NEWS_PREFIX   "news/"
+
+/* A name that is too long stays longer than the limit, so that it is refused. */
+static const char *join(const char *first, const char *second, char text[RENDEZVOUS_KEY_LIMIT + 1])
+{
+    snprintf(text, RENDEZVOUS_KEY_LIMIT + 1, "%s%s", first, second);
+    return text;
+}
+
+static const char *slots_job(const char *job, char text[RENDEZVOUS_KEY_LIMIT + 1])
+{
+    return join(job, "/slots", text);
+}
+
+/* ---- the driver ---------------------------------------------------------------------------------------- */
+
+static void news_encode(struct wire_writer *writer, const hvd_news *news)
+{
+    char reason[SLOT_REASON_LIMIT];
+    snprintf(reason, sizeof reason, "%s", news->reason ? news->reason : "");
+    wire_put_u8(writer, (uint8_t)news->kind);
+    wire_put_u32(writer, (uint32_t)news->epoch);
+    wire_put_u32(writer, (uint32_t)news->rank);
+    wire_put_u32(writer, (uint32_t)news->size);
+    wire_put_u32(writer, (uint32_t)news->notice);
+    wire_put_string(writer, reason);
+}
+
+hvd_code hvd_rendezvous_tell(hvd_rendezvous *rendezvous, const char *job, const hvd_news *news,
+                             hvd_status *status)
+{
+    char name[RENDEZVOUS_KEY_LIMIT + 1], key[RENDEZVOUS_KEY_LIMIT + 1];
+    struct wire_writer value = {0};
+    struct slot_news check;
+    hvd_news own = {0};
+    memcpy(&own, news, news->struct_size < sizeof own ? news->struct_size : sizeof own);
+    if (!own.slot || !*own.slot)
+        return status_set(status, HVD_INVALID_ARGUMENT, "news need the name of a slot");
+    news_encode(&value, &own);
+    hvd_code code = HVD_OK;
+    if (value.failed)
+        code = status_no_memory(status);
+    else if (!slot_news_decode(&check, value.bytes, value.length))
+        code = status_set(status, HVD_INVALID_ARGUMENT,
+                          "slot '%.100s' as rank %d of %d in epoch %d: that is no place", own.slot, own.rank,
+                          own.size, own.epoch);
+    else
+        code = hvd_rendezvous_put(rendezvous, slots_job(job, name), 0, join(NEWS_PREFIX, own.slot, key),
+                                  value.bytes, value.length, status);
+    wire_writer_free(&value);
+    return code;
+}
+
+hvd_code hvd_rendezvous_watch_slots(hvd_rendezvous *rendezvous, const char *job, hvd_watch **watch,
+                                    hvd_status *status)
+{
+    char name[RENDEZVOUS_KEY_LIMIT + 1];
+    return assignments_watch(rendezvous, slots_job(job, name), 0, REPORT_PREFIX, strlen(REPORT_PREFIX), watch,
+                             status);
+}
+
+/* ---- a slot -------------------------------------------------------------------------------------------- */
+
+bool slot_news_decode(struct slot_news *news, const uint8_t *bytes, size_t length)
+{
+    struct wire_reader reader = wire_reader_of(bytes, length);
+    unsigned kind = wire_get_u8(&reader);
+    *news = (struct slot_news){.kind = (hvd_news_kind)kind};
+    news->epoch = (int)wire_get_u32(&reader);
+    news->rank = (int)wire_get_u32(&reader);
+    news->size = (int)wire_get_u32(&reader);
+    news->notice = (int)wire_get_u32(&reader);
+    wire_get_string(&reader, news->reason, sizeof news->reason);
+    bool placed = news->rank >= 0 && news->rank < news->size;
+    return wire_done(&reader) && kind <= HVD_NEWS_OVER && news->epoch >= 0 &&
+           (placed || kind != HVD_NEWS_EPOCH) && !(news->notice & ~HVD_NOTICE_ALL);
+}
+
+hvd_code slots_enter(struct rendezvous_client *client, const char *job, hvd_status *status)
+{
+    char name[RENDEZVOUS_KEY_LIMIT + 1];
+    return rendezvous_enter(client, &(struct rendezvous_place){slots_job(job, name), 0, -1, 0}, NULL, status);
+}
+
+hvd_code slots_report(struct rendezvous_client *client, const char *slot, const char *report,
+                      int64_t deadline, hvd_status *status)
+{
+    char key[RENDEZVOUS_KEY_LIMIT + 1];
+    return rendezvous_report(client, join(REPORT_PREFIX, slot, key), report, strlen(report), deadline,
+                             status);
+}
+
+hvd_code slots_follow(struct rendezvous_client *client, const char *slot, uint32_t *seen, int64_t deadline,
+                      struct slot_news *news, hvd_status *status)
+{
+    char key[RENDEZVOUS_KEY_LIMIT + 1];
+    struct wire_writer value = {0};
+    hvd_code code = rendezvous_follow(client, join(NEWS_PREFIX, slot, key), seen, deadline, &value, status);
+    if (!code && !slot_news_decode(news, value.bytes, value.length))
+        code = status_set(status, HVD_REFUSED, "the news for slot '%.100s' are malformed", slot);
+    wire_writer_free(&value);
+    return code;
+}

@@ -1,0 +1,32 @@
+/* slots.h - what the slots of an elastic job and their starter tell each other between epochs: a slot reports
+ * how far it is, the starter publishes news for it. All of it is in a job of its own at the rendezvous, whose
+ * only epoch is 0, so no epoch of the job drops it. The driver's functions are in horovod.h:
+ * hvd_rendezvous_tell and hvd_rendezvous_watch_slots. */
+#ifndef HVD_RENDEZVOUS_SLOTS_H
+#define HVD_RENDEZVOUS_SLOTS_H
+
+#include "rendezvous/client.h"
+
+#define SLOT_REASON_LIMIT 256
+
+/* What the starter has last told a slot. */
+struct slot_news {
+    hvd_news_kind kind;
+    int epoch, rank, size;
+    int notice; /* bits of hvd_notice */
+    char reason[SLOT_REASON_LIMIT];
+};
+
+/* Returns false if the bytes are malformed. */
+bool slot_news_decode(struct slot_news *news, const uint8_t *bytes, size_t length);
+
+/* Enters the job of the slots; must be called first. */
+hvd_code slots_enter(struct rendezvous_client *client, const char *job, hvd_status *status);
+/* Replaces the last report of the slot; it becomes empty when the client's connection ends. */
+hvd_code slots_report(struct rendezvous_client *client, const char *slot, const char *report,
+                      int64_t deadline, hvd_status *status);
+/* Waits for newer news; *seen as rendezvous_follow says. */
+hvd_code slots_follow(struct rendezvous_client *client, const char *slot, uint32_t *seen, int64_t deadline,
+                      struct slot_news *news, hvd_status *status);
+
+#endif

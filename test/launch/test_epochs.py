@@ -1,0 +1,123 @@
+"""Processes of an elastic job and a starter in Python: reports, news and notices."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from conftest import DEADLINE, Launcher
+
+from horovod import _core
+
+JOB = "epochs"
+SURVIVOR = """
+import time
+import numpy as np, horovod as hvd
+from horovod import _core
+from horovod.common.exceptions import HorovodInternalError
+
+assert _core.epoch_open() and _core.epoch_open()
+hvd.init()
+try:
+    while True:
+        hvd.allreduce(np.ones(1), name="x")
+except HorovodInternalError as error:
+    lost = error.lost_rank
+hvd.shutdown()
+assert _core.epoch_wait(0, 0.01) is None
+place = _core.epoch_wait(0, 100.0, True, lost)
+assert place == {"state": "begins", "epoch": 1, "rank": 0, "size": 1, "reason": ""}, place
+_core.init({"epoch": "1"})
+assert hvd.size() == 1
+while not (notice := _core.epoch_notice(1)):
+    time.sleep(0.01)
+assert notice == 2 and _core.epoch_notice(0) == 0
+hvd.shutdown()
+place = _core.epoch_wait(1, 100.0, False)
+assert place["state"] == "out" and "host x is bad" in place["reason"], place
+_core.epoch_done()
+"""
+VICTIM = """
+import numpy as np, horovod as hvd, os
+hvd.init()
+hvd.allreduce(np.ones(1), name="x")
+os._exit(3)
+"""
+ALONE = """
+from horovod import _core
+from horovod.common.exceptions import HorovodInternalError
+_core.epoch_open()
+try:
+    _core.init({})
+except HorovodInternalError as error:
+    assert error.code == "PEER_LOST", error.code
+place = _core.epoch_wait(0, 100.0)
+assert place["state"] == "over", place
+"""
+
+
+class Driver:
+    def __init__(self, launcher: Launcher) -> None:
+        self.secret, self.launcher = secrets.token_hex(16), launcher
+        self.rendezvous = _core.Rendezvous("127.0.0.1", self.secret)
+        self.watch = self.rendezvous.watch_slots(JOB)
+
+    def start(self, slot: str, source: str) -> subprocess.Popen[str]:
+        env = self.launcher.environment(
+            HOROVOD_RENDEZVOUS=f"127.0.0.1:{self.rendezvous.port}", HOROVOD_SECRET=self.secret,
+            HOROVOD_JOB=JOB, HOROVOD_SLOT=slot, HOROVOD_EPOCH="0", HOROVOD_ELASTIC="1",
+        )  # fmt: skip
+        return self.launcher.start("-c", source, program=sys.executable, env=env)
+
+    def wait_for(self, slot: str, report: bytes) -> None:
+        while (entry := self.watch.next(DEADLINE)) != (slot, report):
+            assert entry is not None, f"{slot} does not report {report!r}"
+
+
+@pytest.fixture
+def driver(launcher: Launcher) -> Iterator[Driver]:
+    driver = Driver(launcher)
+    yield driver
+    driver.watch.close()
+    driver.rendezvous.close()
+
+
+def test_a_survivor_waits_and_is_taken_out(driver: Driver) -> None:
+    driver.rendezvous.assign(JOB, 0, [("a", 0, None), ("b", 1, None)])
+    survivor, victim = driver.start("a", SURVIVOR), driver.start("b", VICTIM)
+    driver.wait_for("a", b"waits 0 1 1")
+    assert victim.wait(DEADLINE) == 3
+    driver.rendezvous.assign(JOB, 1, [("a", 0, None)])
+    driver.rendezvous.tell(JOB, "a", "epoch", 1, 0, 1)
+    driver.rendezvous.tell(JOB, "a", "epoch", 1, 0, 1, 2)
+    driver.wait_for("a", b"waits 1 0 -1")
+    driver.rendezvous.tell(JOB, "a", "out", 0, -1, 0, 0, "host x is bad")
+    driver.wait_for("a", b"")
+    assert survivor.wait(DEADLINE) == 0
+
+
+def test_a_lost_epoch_ends_init(driver: Driver) -> None:
+    driver.rendezvous.assign(JOB, 0, [("a", 0, None), ("b", 1, None)])
+    alone = driver.start("a", ALONE)
+    driver.rendezvous.tell(JOB, "a", "epoch", 0, 0, 2, 4)
+    driver.wait_for("a", b"waits 0 1 -1")
+    driver.rendezvous.tell(JOB, "a", "over")
+    assert alone.wait(DEADLINE) == 0
+
+
+def test_wrong_news_are_refused(driver: Driver) -> None:
+    with pytest.raises(ValueError, match="'epoch', 'out' or 'over', not 'begins'"):
+        driver.rendezvous.tell(JOB, "a", "begins")
+    with pytest.raises(ValueError, match="slot 'a' as rank 3 of 2"):
+        driver.rendezvous.tell(JOB, "a", "epoch", 1, 3, 2)
+
+
+def test_without_an_elastic_job() -> None:
+    assert _core.epoch_open() is False
+    assert _core.epoch_notice(0) == 0
+    for call in (lambda: _core.epoch_wait(0, 1.0), _core.epoch_done):
+        with pytest.raises(ValueError, match="no connection to the starter"):
+            call()
