@@ -2,6 +2,7 @@
  * two points is exact, also after points between them were removed. */
 #include "course.h"
 #include "json.h"
+#include "units.h"
 
 #include "base/status.h"
 
@@ -252,15 +253,6 @@ static void append_time(char *text, size_t capacity, double seconds, const char 
         append_text(text, capacity, "%.2g %s-minutes", seconds / 60, what);
     else
         append_text(text, capacity, "%.2g %s-seconds", seconds, what);
-}
-
-static void append_bytes(char *text, size_t capacity, double bytes)
-{
-    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
-    int unit = 0;
-    for (; bytes >= 999.5 && unit < 5; unit++)
-        bytes /= 1000;
-    append_text(text, capacity, bytes >= 99.5 ? "%.0f %s" : "%.2g %s", bytes, units[unit]);
 }
 
 void course_cost(const struct course *course, char *text, size_t capacity)

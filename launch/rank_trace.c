@@ -3,8 +3,10 @@
  * its rank learns that all ranks have submitted it, then its data move. */
 #include "rank_trace.h"
 #include "json.h"
+#include "units.h"
 
 #include "base/clock.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -75,13 +77,19 @@ void rank_trace_describe(const struct rank_trace *trace, int size, const char *p
                          char *text, size_t capacity)
 {
     struct rank_trace_size measured = rank_trace_measure(trace);
-    char some[32] = "", much[32] = "";
+    text[0] = '\0';
+    append_text(text, capacity, "the last ");
+    append_duration(text, capacity, (double)measured.span / CLOCK_SECOND);
+    append_text(text, capacity, " of ");
     if (measured.ranks < size)
-        snprintf(some, sizeof some, "%d of ", measured.ranks);
-    if (bytes)
-        snprintf(much, sizeof much, " (%.1f MB)", (double)bytes / 1e6);
-    snprintf(text, capacity, "the last %.2g s of %s%d ranks are in %s%s; open it in https://ui.perfetto.dev",
-             (double)measured.span / CLOCK_SECOND, some, size, path, much);
+        append_text(text, capacity, "%d of ", measured.ranks);
+    append_text(text, capacity, "%d rank%s are in %s", size, size == 1 ? "" : "s", path);
+    if (bytes) {
+        append_text(text, capacity, " (");
+        append_bytes(text, capacity, (double)bytes);
+        append_text(text, capacity, ")");
+    }
+    append_text(text, capacity, "; open it in https://ui.perfetto.dev");
 }
 
 /* ---- events -------------------------------------------------------------------------------------------- */

@@ -35,10 +35,16 @@ double slowness_per_step(const struct job_view *job_view, const struct rank_view
 
 /* ---- processors ---------------------------------------------------------------------------------------- */
 
+/* Returns true unless the rank's host has a processor for each thread that could run. */
+static bool is_overloaded(const struct rank_view *rank)
+{
+    return !rank->load.cores || rank->load.runnable > rank->load.cores;
+}
+
 static double starved_share(const struct job_view *job_view, const struct rank_view *rank)
 {
     int64_t age = job_view->taken - rank->page.identity.opened;
-    bool known = rank->process && rank->page.identity.opened && age >= STARVED_SOONEST;
+    bool known = rank->process && rank->page.identity.opened && age >= STARVED_SOONEST && is_overloaded(rank);
     return known ? (double)rank->times.runnable / (double)age : 0;
 }
 
@@ -113,7 +119,7 @@ static void append_cause(const struct job_view *job_view, const struct rank_view
         cause = each > most ? state : cause;
         most = each > most ? each : most;
     }
-    if (sum < CAUSE_SHARE * (double)late->late_ns || !late->process)
+    if (sum < CAUSE_SHARE * (double)late->late_ns || !late->process || (cause == 1 && !is_overloaded(late)))
         return;
     append_text(text, capacity, "; %s for %.0f %% of that", does[cause], 100 * most / sum);
     if (cause == 1)

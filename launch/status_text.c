@@ -1,6 +1,7 @@
 /* status_text.c - see status_text.h. */
 #include "status_text.h"
 #include "slowness.h"
+#include "units.h"
 #include "verdict.h"
 
 #include "base/clock.h"
@@ -16,25 +17,10 @@
 #define TITLES_SHOWN 3
 #define LINKS_SHOWN  4
 
-void status_text_duration(double seconds, char *text, size_t capacity)
-{
-    text[0] = '\0';
-    if (seconds < 9.95)
-        append_text(text, capacity, "%.1f s", seconds);
-    else if (seconds < 120)
-        append_text(text, capacity, "%.0f s", seconds);
-    else if (seconds < 7200)
-        append_text(text, capacity, "%.0f min", seconds / 60);
-    else if (seconds < 172800)
-        append_text(text, capacity, "%.1f h", seconds / 3600);
-    else
-        append_text(text, capacity, "%.1f days", seconds / 86400);
-}
-
 static void put_duration(const char *before, int64_t from, int64_t to, FILE *file)
 {
-    char text[32];
-    status_text_duration((double)(to - from) / CLOCK_SECOND, text, sizeof text);
+    char text[32] = "";
+    append_duration(text, sizeof text, (double)(to - from) / CLOCK_SECOND);
     fprintf(file, "%s%s", before, text);
 }
 
@@ -103,8 +89,9 @@ static void put_waiting(const struct job_view *job_view, FILE *file)
 
 struct row {
     char state[PAGE_TITLE + 32];
-    const char *host; /* of the first rank */
-    int hosts;        /* that have such ranks */
+    char ranks[RANKS_SHOWN], name[HOSTS_SHOWN]; /* name: of the host, or how many there are */
+    const char *host;                           /* of the first rank */
+    int hosts;                                  /* that have such ranks */
     const char *last_host;
     int count;
     bool late;
@@ -153,18 +140,22 @@ static int make_rows(const struct job_view *job_view, struct row *rows, uint8_t 
     return made;
 }
 
-static void put_row(const struct job_view *job_view, const struct row *row, const uint8_t *of, int at,
-                    FILE *file)
+static void name_row(const struct job_view *job_view, struct row *row, const uint8_t *of, int at)
 {
-    char ranks[RANKS_SHOWN], hosts[HOSTS_SHOWN] = "";
-    job_view_ranks(job_view, of, at, ranks, sizeof ranks);
+    job_view_ranks(job_view, of, at, row->ranks, sizeof row->ranks);
     if (row->hosts == 1)
-        append_text(hosts, sizeof hosts, "%s", row->host);
+        append_text(row->name, sizeof row->name, "%s", row->host);
     else
-        append_text(hosts, sizeof hosts, "%d hosts", row->hosts);
-    fprintf(file, "%-12s %-12s %-38s %8.0f %% %4.0f %% %7.0f ms %7.2f GB%s\n", ranks, hosts, row->state,
-            100 * row->in_horovod / row->count, 100 * row->late_share, 1000 * row->late_per_step,
-            (double)row->memory_bytes / 1e9, row->late ? "   <- late" : "");
+        append_text(row->name, sizeof row->name, "%d hosts", row->hosts);
+}
+
+/* The state comes last: it may be long. */
+static void put_row(const struct row *row, int ranks_width, int host_width, FILE *file)
+{
+    fprintf(file, "%-*s  %-*s %9.0f %% %4.0f %% %7.0f ms %7.2f GB  %s%s\n", ranks_width, row->ranks,
+            host_width, row->name, 100 * row->in_horovod / row->count, 100 * row->late_share,
+            1000 * row->late_per_step, (double)row->memory_bytes / 1e9, row->state,
+            row->late ? "   <- late" : "");
 }
 
 /* The rows of few ranks come first. */
@@ -173,13 +164,20 @@ static void put_table(const struct job_view *job_view, FILE *file)
     struct row *rows = calloc((size_t)job_view->count, sizeof *rows);
     uint8_t *of = calloc((size_t)job_view->count, 1);
     int made = rows && of ? make_rows(job_view, rows, of) : 0;
-    fprintf(file, "%-12s %-12s %-38s %s\n", "rank", "host", "state",
-            "in Horovod   late  late/step     memory");
+    int ranks_width = (int)strlen("rank"), host_width = (int)strlen("host");
+    for (int i = 0; i < made; i++) {
+        name_row(job_view, &rows[i], of, i);
+        int ranks = (int)strlen(rows[i].ranks), name = (int)strlen(rows[i].name);
+        ranks_width = ranks > ranks_width ? ranks : ranks_width;
+        host_width = name > host_width ? name : host_width;
+    }
+    fprintf(file, "%-*s  %-*s  %s\n", ranks_width, "rank", host_width, "host",
+            "in Horovod   late  late/step     memory  state");
     for (int shown = 0, members = 1; shown < made; members++) {
         for (int i = 0; i < made; i++) {
             if (rows[i].count != members)
                 continue;
-            put_row(job_view, &rows[i], of, i, file);
+            put_row(&rows[i], ranks_width, host_width, file);
             shown++;
         }
     }

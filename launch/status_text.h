@@ -9,7 +9,4 @@
 /* Writes verdict, job, what it waits for, and a table of its ranks. */
 void status_text_write(const struct job_view *job_view, FILE *file);
 
-/* Writes "14 s", "16 min", "3.2 h" or "2.5 days". */
-void status_text_duration(double seconds, char *text, size_t capacity);
-
 #endif

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define SLOW        (5 * CLOCK_SECOND)  /* an operation may move data for that long */
+#define JOINING     (5 * CLOCK_SECOND)  /* ranks reach init one after the other */
 #define RECENT      (10 * CLOCK_SECOND) /* a step may take that long */
 #define RANKS_SHOWN 160                 /* characters of a list of ranks */
 
@@ -187,8 +188,22 @@ static bool say_never_joins(const struct job *job)
     return waiting && gone;
 }
 
+/* Returns true if a rank has been in init for longer than a start needs, or it is not known for how long. */
+static bool joins_for_long(const struct job *job)
+{
+    for (int i = 0; i < job->job_view->count; i++) {
+        const struct page_summary *page = &job->job_view->ranks[i].page;
+        if (page->state == PAGE_JOINING &&
+            (!page->identity.opened || job->job_view->taken - page->identity.opened >= JOINING))
+            return true;
+    }
+    return false;
+}
+
 static bool say_joining(const struct job *job)
 {
+    if (!joins_for_long(job))
+        return false;
     uint8_t *states = job->job_view->count > 0 ? calloc((size_t)job->job_view->count, 1) : NULL;
     char waits[RANKS_SHOWN + 8], missing[RANKS_SHOWN + 8];
     for (int i = 0; states && i < job->job_view->count; i++)
@@ -389,6 +404,9 @@ static void say_progress(const struct job *job)
                     "nothing is under way, and the last operation ended %.0f s ago: every rank is in its own "
                     "program",
                     seconds_since(job, progress));
+    else if (job->job_view->started)
+        append_text(job->text, job->capacity, "no rank has used Horovod yet (started %.0f s ago)",
+                    seconds_since(job, job->job_view->started));
     else
         append_text(job->text, job->capacity, "no rank has used Horovod yet");
     if (rate <= 0 && (!progress || job->job_view->taken - progress >= RECENT))
@@ -401,8 +419,9 @@ enum verdict verdict_write(const struct job_view *job_view, char *text, size_t c
     text[0] = '\0';
     if (say_silent(&job) || say_stopped(&job) || say_ended(&job) || say_failed(&job) || say_never_joins(&job))
         return VERDICT_BROKEN;
-    bool late =
-        say_joining(&job) || say_late(&job) || say_slow(&job) || slowness_write(job_view, text, capacity);
+    /* Until an operation of all ranks has ended, they start, and nothing can be said of their speed. */
+    bool late = say_joining(&job) || say_late(&job) || say_slow(&job) ||
+                (job_view->progress && slowness_write(job_view, text, capacity));
     char wrong[JOB_VIEW_TEXT] = "";
     if (wrong_numbers_write(job_view, wrong, sizeof wrong)) {
         append_text(text, capacity, "%s%s", late ? "; " : "", wrong);

@@ -61,7 +61,7 @@ def test_all_hosts(launcher: Launcher, on_hosts: OnHosts) -> None:
         on_hosts, r"^rank 2 \(host b\) sleeps: .*; ranks 0, 1 wait for it in allreduce\.loss, for"
     )
     assert re.search(r"^job \w+ \(\w{8}\)  3 ranks on 2 hosts  up .*  step 20, none for ", text, re.MULTILINE)
-    assert re.search(r"^2 +b +sleeps \S+\.py:\d+ .* <- late$", text, re.MULTILINE)
+    assert re.search(r"^2 +b .* GB  sleeps \S+\.py:\d+ +<- late$", text, re.MULTILINE)
     assert re.search(r"^0, 1 +2 hosts +waits in allreduce\.loss ", text, re.MULTILINE)
     found = states(on_hosts)
     assert found["job"]["all_hosts"]

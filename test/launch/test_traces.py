@@ -59,7 +59,7 @@ def run(
 def said(result: subprocess.CompletedProcess[str], ranks: str) -> Path:
     """The file that horovodrun has named."""
     pattern = (
-        rf"^horovodrun: the last [0-9.e+]+ s of {ranks} ranks are in (\S+) \([0-9.]+ MB\); open it in \S+$"
+        rf"^horovodrun: the last [0-9.]+ m?s of {ranks} ranks are in (\S+) \([0-9.]+ .B\); open it in \S+$"
     )
     found = re.findall(pattern, result.stderr, re.MULTILINE)
     assert len(found) == 1, result.stderr
@@ -293,7 +293,7 @@ def steps_of_running_job(launcher: Launcher, steps: int, *words: str) -> RankTra
         return len(made) >= 2 and all(len(each) >= steps for each in made.values())
 
     assert wait_until(written), last[0]
-    assert re.search(r"^the last \S+ s of \d ranks are in s\.json \(", last[0], re.MULTILINE)
+    assert re.search(r"^the last \S+ m?s of \d ranks are in s\.json \(", last[0], re.MULTILINE)
     return RankTrace(launcher.folder / "s.json")
 
 

@@ -195,14 +195,10 @@ TEST(test_text)
         "job train (01234567)  4 ranks on 2 hosts  up 16 min  step 5203, none for 14 s (median step 74 ms)\n"
         "waiting  1 request for rank 1: allreduce.grad (14 s)\n"
         "\n"
-        "rank         host         state                                  in Horovod   late  late/step     "
-        "memory\n"
-        "1            a            is in the data loader train.py:88             0 %   14 %      10 ms    "
-        "0.51 GB"
-        "   <- late\n"
-        "0, 2, 3      2 hosts      waits in allreduce.grad                      14 %    0 %       0 ms    "
-        "0.51 GB"
-        "\n"
+        "rank     host     in Horovod   late  late/step     memory  state\n"
+        "1        a               0 %   14 %      10 ms    0.51 GB  is in the data loader train.py:88   <- "
+        "late\n"
+        "0, 2, 3  2 hosts        14 %    0 %       0 ms    0.51 GB  waits in allreduce.grad\n"
         "\n"
         "rank 1, thread 71, interrupted, state S, in read of pipe:[5]\n"
         "  .../torch/utils/data/deep/fetch.py:54         fetch                 \n"
@@ -249,20 +245,6 @@ TEST(test_json)
     assert_non_null(strstr(text, "\"stack\": null"));
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
     free(text);
-}
-
-TEST(test_durations)
-{
-    const struct {
-        double seconds;
-        const char *text;
-    } rows[] = {{0.04, "0.0 s"}, {9.94, "9.9 s"}, {14, "14 s"},        {119, "119 s"},
-                {960, "16 min"}, {9000, "2.5 h"}, {216000, "2.5 days"}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char text[32];
-        status_text_duration(rows[i].seconds, text, sizeof text);
-        assert_string_equal(text, rows[i].text);
-    }
 }
 
 TEST(test_many_different_ranks)

@@ -85,7 +85,7 @@ TEST(test_a_pipe)
     close(ends[0]);
     rank_trace_describe(&trace, 1, "/dev/stdout", 0, text, sizeof text);
     assert_string_equal(text,
-                        "the last 0.004 s of 1 ranks are in /dev/stdout; open it in https://ui.perfetto.dev");
+                        "the last 4 ms of 1 rank are in /dev/stdout; open it in https://ui.perfetto.dev");
 }
 
 TEST(test_requests_that_overlap_have_lanes_of_their_own)

@@ -94,6 +94,14 @@ TEST(a_rank_whose_host_is_overloaded)
         "host b has 34 runnable threads on 2 cores; 2 other ranks are late as well");
 }
 
+TEST(processors_are_no_cause_if_there_are_enough)
+{
+    be_late(3, 0.25);
+    ranks[3].times.runnable += seconds(24);
+    ranks[3].load.runnable = ranks[3].load.cores;
+    check_sentence("rank 3 (host b) costs 25 ms of each 100 ms step");
+}
+
 TEST(what_explains_too_little_is_left_out)
 {
     be_late(2, 0.3);
@@ -119,6 +127,10 @@ TEST(a_rank_without_a_processor)
     ranks[3].times.runnable = seconds(60);
     check_sentence(
         "rank 1 waits for a processor for 91 % of the time: host a has 34 runnable threads on 2 cores");
+    ranks[1].load.runnable = 2; /* as many as there are cores */
+    ranks[3].load.runnable = 3;
+    check_sentence(
+        "rank 3 waits for a processor for 60 % of the time: host b has 3 runnable threads on 2 cores");
     ranks[1].load.cores = 0;
     check_sentence("rank 1 waits for a processor for 91 % of the time");
     job_view.taken = ranks[1].page.identity.opened + CLOCK_SECOND / 2; /* too short a time to tell */

@@ -138,6 +138,11 @@ TEST(test_a_moment_is_no_delay)
     for (int i = 0; i < RANKS; i++)
         scene.ranks[i].page.progress = 0;
     says(&scene, VERDICT_HEALTHY, "no rank has used Horovod yet");
+    scene.ranks[2].page.identity.opened = NOW - 12 * CLOCK_SECOND;
+    scene.ranks[2].times.runnable = 11 * CLOCK_SECOND; /* other programs start as well */
+    says(&scene, VERDICT_HEALTHY, "no rank has used Horovod yet (started 12 s ago)");
+    scene.ranks[0].page.progress = NOW - CLOCK_SECOND;
+    says(&scene, VERDICT_LATE, "rank 2 waits for a processor for 92 % of the time");
 }
 
 TEST(test_branches)
@@ -202,6 +207,12 @@ TEST(test_init)
     says(&scene, VERDICT_LATE, "ranks 0, 1 wait in init for ranks 2, 3, which have not got there");
     scene.ranks[2].process = 0;
     says(&scene, VERDICT_BROKEN, "ranks 0, 1 wait in init for rank 2, which has ended without calling it");
+    scene.ranks[0].page.identity.opened = scene.ranks[1].page.identity.opened = NOW - 3 * CLOCK_SECOND;
+    scene.ranks[2].process = 12;
+    says(&scene, VERDICT_HEALTHY, /* they are there for a moment only */
+         "nothing is under way, and the last operation ended 20 s ago: every rank is in its own program");
+    scene.ranks[2].process = 0;
+    scene.ranks[0].page.identity.opened = 0;
     scene.ranks[0].page.state = scene.ranks[1].page.state = PAGE_STARTED;
     says(&scene, VERDICT_HEALTHY, /* a program may end without Horovod */
          "nothing is under way, and the last operation ended 20 s ago: every rank is in its own program");
