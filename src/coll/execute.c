@@ -86,8 +86,12 @@ static bool finished_report(struct executor *executor)
     bool any = false;
     for (struct collective *collective; (collective = collective_queue_pop(&executor->finished));
          any = true) {
-        hvd_status status = collective->status; /* done may free the collective */
-        collective->done(collective, &status);
+        static const hvd_status ok = {.code = HVD_OK};
+        hvd_status failure;
+        bool fails = collective->status.code;
+        if (fails)
+            failure = collective->status; /* done may free the collective */
+        collective->done(collective, fails ? &failure : &ok);
     }
     return any;
 }

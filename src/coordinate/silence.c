@@ -175,11 +175,11 @@ int64_t silence_next(const struct coordinator *c)
 void silence_check(struct coordinator *c, int64_t now)
 {
     const struct coordinator_output *output = &c->config.output;
-    hvd_status cause = c->broken;
     if (has_silent(c) && !c->silent_since)
         c->silent_since = now;
     if (now < silence_next(c))
         return;
+    hvd_status cause = c->broken; /* a text, which would take longer than the rest of most calls */
     if (c->any_unheard) {
         struct silence silence = conclude(c);
         output->silent(output->owner, &silence, &cause);

@@ -75,7 +75,10 @@ static struct running_batch *layout_create(struct hvd_handle *const *handles, co
     struct running_batch *running = pages_alloc(bytes);
     if (!running)
         return NULL;
-    *running = (struct running_batch){.bytes = bytes, .count = count, .in_place = !lengths.outputs};
+    memset(running, 0, sizeof *running); /* an initializer would store word by word */
+    running->bytes = bytes;
+    running->count = count;
+    running->in_place = !lengths.outputs;
     /* No element needs more alignment than a pointer does, so the lists may follow one another. */
     running->handles = (struct hvd_handle **)(running + 1);
     running->collective.input.spans = (struct span *)(running->handles + count);
