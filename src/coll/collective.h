@@ -19,11 +19,6 @@
  * Many pieces of memory as one vector of bytes. Fusion is only this: the tensors of a batch become spans, and
  * algorithms count the elements of the whole. */
 
-struct span {
-    char *data;
-    size_t length; /* bytes */
-};
-
 struct vector {
     struct span *spans;
     size_t *starts; /* [count]: offset of each span in the whole */

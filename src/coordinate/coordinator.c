@@ -184,6 +184,11 @@ const struct pending *coordinator_oldest(const struct coordinator *c)
     return c->oldest;
 }
 
+const struct pending *coordinator_only(const struct coordinator *c)
+{
+    return c->oldest == c->newest ? c->oldest : NULL;
+}
+
 uint64_t coordinator_unnamed(const struct coordinator *c, hvd_operation operation)
 {
     return c->unnamed[unnamed_kind(operation)];

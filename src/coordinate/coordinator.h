@@ -160,6 +160,9 @@ uint32_t *coordinator_mark(const struct coordinator *coordinator, const struct p
  * not known here. */
 uint64_t coordinator_bytes(const struct pending *request);
 
+/* Returns this rank's request that waits for a decision; NULL: none does, or several do. */
+const struct pending *coordinator_only(const struct coordinator *coordinator);
+
 #define UNNAMED_KINDS 16 /* more than operations */
 
 /* Unnamed requests that have tensors are counted together, so that ranks whose programs differ notice it at

@@ -80,7 +80,7 @@ static hvd_code check_shape(const hvd_request *request, const hvd_tensor *tensor
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: tensor %d has %d dimensions%s; it may have %d to %d", text, index,
                           (int)tensor->ndim, tensor->shape ? "" : " and no shape", least, HVD_MAX_DIMENSIONS);
-    int64_t elements = shape_elements(tensor->shape, tensor->ndim, hvd_dtype_size(tensor->dtype));
+    int64_t elements = shape_elements(tensor->shape, tensor->ndim, dtype_table[tensor->dtype].size);
     char shape[128];
     if (elements < 0)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s: tensor %d has the impossible shape %s", text,

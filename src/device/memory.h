@@ -16,6 +16,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* A piece of memory. */
+struct span {
+    char *data;
+    size_t length; /* bytes */
+};
+
 struct memory_copy {
     void *to;
     const void *from;

@@ -252,6 +252,8 @@ bool comm_progress(struct comm *comm, int64_t now)
     for (struct edge *edge = comm->unsent; edge; edge = edge->next_unsent)
         check_memory(comm, edge);
     moved |= comm_flush(comm);
-    /* Last, so that a batch decided in this turn starts in this turn. */
-    return backends_progress(&comm->backends) || moved;
+    /* After the flush, so that a batch decided in this turn starts in this turn. */
+    moved |= backends_progress(&comm->backends);
+    nonfinite_search_ahead(comm);
+    return moved;
 }

@@ -21,6 +21,8 @@ struct hvd_handle {
     int64_t submitted;  /* clock_now's, if there is a timeline */
     bool observed;      /* its submission is in the timeline */
     atomic_uint record; /* the place of its record in the page, set by the thread that takes it; 0: none */
+    bool searched;      /* nonfinite_search_ahead has looked at its input */
+    bool is_finite;     /* and all of it is finite */
     bool claims;        /* its name is in the context's map; under that lock */
     uint32_t bytes;     /* of this block, which holds the request's lists, the name and the signature */
     struct operation_counters *counters; /* NULL: not yet named by its communicator, or a stand-in */

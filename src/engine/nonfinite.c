@@ -14,6 +14,9 @@
 
 #define SMALL_BYTES ((size_t)64 << 10)
 
+/* Keeps a rare case from taking registers of the common one. */
+#define COLD __attribute__((noinline, cold))
+
 /* The search for a loss scale, which starts at 2^16 and is halved in each step with an infinity, has ended
  * after this many of them. After as many finite results in a row, what has begun is not spreading. */
 #define LASTING 25
@@ -228,16 +231,12 @@ static void note(struct comm *comm, const struct hvd_handle *handle, const struc
 
 /* The input of a reducescatter is one block for each rank, of rows of all tensors; its output has results
  * between the room for the blocks of lower and of higher ranks. Other vectors have a span for each tensor. */
-void nonfinite_check_batch(const struct running_batch *running, bool is_result)
+static COLD void find_in_batch(const struct running_batch *running, const struct vector *vector, int blocks,
+                               int room, size_t limit)
 {
     const struct collective *collective = &running->collective;
-    const struct vector *vector = is_result ? &collective->output : &collective->input;
-    bool parted = operation_table[collective->operation].result == RESULT_part;
-    size_t element = dtype_table[collective->dtype].size;
-    int blocks = parted && !is_result ? collective->size : 1, stride = vector->count / blocks;
-    int next = parted && is_result;
-    size_t limit = running->comm->context->nonfinite.limit / (size_t)blocks;
-    assert(context_is_held(running->comm->context));
+    int next = room, stride = vector->count / blocks;
+    bool is_result = vector == &collective->output;
     for (int i = 0; i < running->count; i++) {
         const struct hvd_handle *handle = running->handles[i];
         struct found found = {0};
@@ -252,7 +251,7 @@ void nonfinite_check_batch(const struct running_batch *running, bool is_result)
                 const struct span *span = &vector->spans[next + block * stride];
                 if (span->length > limit)
                     continue;
-                enum finiteness has = finiteness_of(collective->dtype, span->data, span->length / element);
+                enum finiteness has = finiteness_of(collective->dtype, span, 1, limit);
                 worst = has > worst ? has : worst;
                 is_checked = true;
             }
@@ -264,18 +263,57 @@ void nonfinite_check_batch(const struct running_batch *running, bool is_result)
     }
 }
 
+/* Another request that shares memory with an `apart` one may write it before this one starts. */
+static void search_ahead(const struct nonfinite *state, struct hvd_handle *handle)
+{
+    const hvd_request *request = &handle->request;
+    handle->searched = true;
+    if (request->count != 1 || handle->pending.apart || handle->memory != &memory_host ||
+        operation_table[request->operation].result == RESULT_part)
+        return;
+    struct span span = {request->inputs[0].data, tensor_bytes(&request->inputs[0])};
+    handle->is_finite = operation_reduces(request->operation) &&
+                        !finiteness_of(request->inputs[0].dtype, &span, 1, state->limit);
+}
+
+void nonfinite_search_ahead(struct comm *comm)
+{
+    const struct nonfinite *state = &comm->context->nonfinite;
+    const struct pending *only = coordinator_only(comm->coordinator);
+    struct hvd_handle *handle = only ? only->owner : NULL;
+    assert(context_is_held(comm->context));
+    if (handle && !handle->searched && state->limit)
+        search_ahead(state, handle);
+}
+
+/* Almost all batches are finite: only in others, and after them, is each tensor judged. */
+void nonfinite_check_batch(const struct running_batch *running, bool is_result)
+{
+    const struct collective *collective = &running->collective;
+    const struct nonfinite *state = &running->comm->context->nonfinite;
+    const struct vector *vector = is_result ? &collective->output : &collective->input;
+    bool parted = operation_table[collective->operation].result == RESULT_part;
+    int blocks = parted && !is_result ? collective->size : 1, room = parted && is_result;
+    size_t limit = state->limit / (size_t)blocks;
+    assert(context_is_held(running->comm->context));
+    if (!state->spreading && !is_result && running->count == 1 && running->handles[0]->is_finite)
+        return;
+    if (state->spreading ||
+        finiteness_of(collective->dtype, vector->spans + room, vector->count - 2 * room, limit) != ALL_FINITE)
+        find_in_batch(running, vector, blocks, room, limit);
+}
+
 void nonfinite_check_eager(struct comm *comm, const struct hvd_handle *handle, bool is_result)
 {
     const hvd_request *request = &handle->request;
     const hvd_tensor *tensors = is_result && request->outputs ? request->outputs : request->inputs;
     struct found found = {0};
+    size_t limit = comm->context->nonfinite.limit;
     assert(context_is_held(comm->context));
     for (int i = 0; i < request->count; i++) {
-        size_t bytes = tensor_bytes(&tensors[i]);
-        if (bytes <= comm->context->nonfinite.limit)
-            add(&found,
-                finiteness_of(tensors[i].dtype, tensors[i].data, bytes / dtype_table[tensors[i].dtype].size),
-                i);
+        struct span span = {tensors[i].data, tensor_bytes(&tensors[i])};
+        if (span.length <= limit)
+            add(&found, finiteness_of(tensors[i].dtype, &span, 1, limit), i);
     }
     note(comm, handle, &found, is_result);
 }

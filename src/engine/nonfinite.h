@@ -48,6 +48,10 @@ struct nonfinite {
 /* Reads HOROVOD_CHECK_NONFINITE. */
 hvd_code nonfinite_open(struct hvd_context *context, hvd_status *status);
 
+/* Searches the input of this rank's only request while the decision about it is on its way: of several
+ * requests the batch is searched at once. Called in each turn. */
+void nonfinite_search_ahead(struct comm *comm);
+
 /* Checks the input of a reduction before it starts, and its result, both in host memory. */
 void nonfinite_check_batch(const struct running_batch *running, bool is_result);
 

@@ -25,6 +25,12 @@ static void put_largest(hvd_dtype part, char *to)
     memcpy(to, &bits, bytes);
 }
 
+static enum finiteness finiteness_of_elements(hvd_dtype dtype, char *data, size_t count)
+{
+    struct span span = {data, count * hvd_dtype_size(dtype)};
+    return finiteness_of(dtype, &span, 1, SIZE_MAX);
+}
+
 static void check_type(hvd_dtype dtype)
 {
     hvd_dtype part = part_of(dtype);
@@ -34,15 +40,15 @@ static void check_type(hvd_dtype dtype)
         for (size_t i = 0; i < count * parts; i++)
             put_largest(part, data + i * bytes);
         number_put(part, data + count * parts * bytes, NAN); /* behind the end */
-        assert_int_equal(finiteness_of(dtype, data, count), ALL_FINITE);
+        assert_int_equal(finiteness_of_elements(dtype, data, count), ALL_FINITE);
         for (size_t place = 0; place < count * parts; place++) {
             char *at = data + place * bytes;
             number_put(part, at, place % 2 ? -INFINITY : INFINITY);
-            assert_int_equal(finiteness_of(dtype, data, count), HAS_INFINITY);
+            assert_int_equal(finiteness_of_elements(dtype, data, count), HAS_INFINITY);
             number_put(part, at, place % 2 ? -NAN : NAN);
-            assert_int_equal(finiteness_of(dtype, data, count), HAS_NAN);
+            assert_int_equal(finiteness_of_elements(dtype, data, count), HAS_NAN);
             number_put(part, data, INFINITY); /* may be the same place */
-            assert_int_equal(finiteness_of(dtype, data, count), place ? HAS_NAN : HAS_INFINITY);
+            assert_int_equal(finiteness_of_elements(dtype, data, count), place ? HAS_NAN : HAS_INFINITY);
             put_largest(part, data);
             put_largest(part, at);
         }
@@ -63,7 +69,25 @@ TEST(test_integers_are_finite)
     memset(data, -1, sizeof data);
     for (int i = 0; i < DTYPES; i++) {
         if (is_integer(dtypes[i]))
-            assert_int_equal(finiteness_of(dtypes[i], data, sizeof data / hvd_dtype_size(dtypes[i])),
+            assert_int_equal(finiteness_of_elements(dtypes[i], data, sizeof data / hvd_dtype_size(dtypes[i])),
                              ALL_FINITE);
+    }
+}
+
+TEST(test_several_spans)
+{
+    enum { SPANS = 4, LENGTH = 40 };
+    static float data[SPANS][LENGTH];
+    struct span spans[SPANS];
+    for (int i = 0; i < SPANS; i++)
+        spans[i] = (struct span){(char *)data[i], i == 2 ? 0 : i % 2 ? sizeof data[i] : 3 * sizeof(float)};
+    for (int i = 0; i < SPANS; i++) {
+        size_t count = spans[i].length / sizeof(float);
+        data[i][count ? count - 1 : 0] = i ? NAN : INFINITY;
+        enum finiteness expected = !count ? ALL_FINITE : i ? HAS_NAN : HAS_INFINITY;
+        assert_int_equal(finiteness_of(HVD_FLOAT32, spans, SPANS, sizeof data[i]), expected);
+        assert_int_equal(finiteness_of(HVD_FLOAT32, spans, SPANS, sizeof data[i] - 1),
+                         count == LENGTH ? ALL_FINITE : expected);
+        data[i][count ? count - 1 : 0] = 0;
     }
 }
