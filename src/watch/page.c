@@ -142,7 +142,8 @@ static void clear(struct page *page)
     atomic_store(&page->head.stalled, 0);
     atomic_store(&page->head.steps, 0);
     atomic_store(&page->head.samples, 0);
-    page->head.nan[0] = page->head.divergence[0] = '\0';
+    atomic_store(&page->head.nans, 0);
+    atomic_store(&page->head.difference, 0);
     atomic_store(&page->head.parameter_checks, 0);
     atomic_store(&page->head.divergences, 0);
     for (int i = 0; i < PAGE_CALLERS; i++)
@@ -152,10 +153,16 @@ static void clear(struct page *page)
         memset(start, 0, PAGE_BYTES - sizeof page->head_bytes);
 }
 
+/* Until an identity is written, readers refuse the page. */
+static void begin_generation(struct page *page)
+{
+    set(&page->head.generation, atomic_load(&page->head.generation) | 1);
+}
+
 static void write_identity(struct page *page, const struct page_identity *identity)
 {
-    uint64_t generation = atomic_load(&page->head.generation) | 1;
-    set(&page->head.generation, generation);
+    begin_generation(page);
+    uint64_t generation = atomic_load(&page->head.generation);
     page_set_words(&page->head.identity, identity, sizeof *identity);
     set(&page->head.generation, generation + 1);
 }
@@ -176,6 +183,7 @@ hvd_code page_open(struct page_writer *writer, const char *path, const struct pa
         page = writer->page = make_private(identity);
     if (!page)
         return status_no_memory(status);
+    begin_generation(page);
     if (used)
         clear(page);
     page->head.cause[0] = '\0';
@@ -464,22 +472,26 @@ void page_set_nan(struct page_writer *writer, const char *tensor, int64_t step)
 {
     struct page_head *head = &writer->page->head;
     char text[PAGE_NAN_TEXT] = "";
-    if (head->nan[0])
+    if (atomic_load_explicit(&head->nans, memory_order_relaxed))
         return;
     append_text(text, sizeof text, "%s", tensor);
     set_time(&head->nan_step, step);
     page_set_words(head->nan, text, sizeof text);
+    set(&head->nans, 1);
 }
 
 void page_set_check(struct page_writer *writer, const char *difference)
 {
     struct page_head *head = &writer->page->head;
     char text[PAGE_DIVERGENCE_TEXT] = "";
+    uint64_t number = atomic_load(&head->parameter_checks) + 1;
     append_text(text, sizeof text, "%s", difference ? difference : "");
+    set(&head->difference, 0);
     page_set_words(head->divergence, text, sizeof text);
+    set(&head->difference, number);
     if (difference)
         set(&head->divergences, atomic_load(&head->divergences) + 1);
-    set(&head->parameter_checks, atomic_load(&head->parameter_checks) + 1);
+    set(&head->parameter_checks, number);
 }
 
 void page_set_progress_thread(struct page_writer *writer)

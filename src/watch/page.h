@@ -3,12 +3,12 @@
  * rank is stopped, holds Python's lock or hangs in C, and after it was killed. The rank listens to nobody.
  *
  * The starter of a process makes its page, so that the page outlives the process; otherwise hvd_init does. A
- * page has one layout, struct page, of which all other offsets and limits follow; PAGE_VERSION counts its
- * changes. The functions that write requests need the progress lock; the others say which threads call them.
+ * page has one layout, struct page, of which all other offsets and limits follow. The functions that write
+ * requests need the progress lock; the others say which threads call them.
  *
  * How a reader detects that a part of its copy was overwritten meanwhile: the part has a number, which is
  * never used again, and which is 0 (in the head: odd) while the part is written. Later changes of a record
- * store one word each, the last of them `ended`. */
+ * store one word each, the last of them `ended`. A reporter has no number: a reader compares copies of it. */
 #ifndef HVD_WATCH_PAGE_H
 #define HVD_WATCH_PAGE_H
 
@@ -21,9 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PAGE_BYTES   ((size_t)1 << 20)
-#define PAGE_MAGIC   UINT64_C(0x6567617020647668) /* "hvd page" */
-#define PAGE_VERSION 2
+#define PAGE_BYTES ((size_t)1 << 20)
+#define PAGE_MAGIC UINT64_C(0x6567617020647668) /* "hvd page" */
 
 #define PAGE_MARK_TIME (60 * CLOCK_SECOND)
 
@@ -41,7 +40,7 @@ enum {
     PAGE_NAN_TEXT = 128,
     PAGE_DIVERGENCE_TEXT = 320
 };
-_Static_assert((int)OPERATION_NUMBERS <= (int)PAGE_OPERATIONS, "count PAGE_VERSION up, and PAGE_OPERATIONS");
+_Static_assert((int)OPERATION_NUMBERS <= (int)PAGE_OPERATIONS, "count PAGE_LAYOUT up, and PAGE_OPERATIONS");
 
 enum page_state {
     PAGE_STARTED, /* the process was started; it may be in hvd_init, which does not know its rank yet */
@@ -97,9 +96,11 @@ struct page_head {
     atomic_uint_fast64_t steps, samples; /* of training, see hvd_step */
     _Atomic int64_t step;                /* the number of the last one; `steps` 0: there is none */
     _Atomic int64_t stepped;             /* when it was reported, clock_now's */
+    atomic_uint_fast64_t nans;           /* 1: `nan_step` and `nan` are written */
     _Atomic int64_t nan_step; /* of the first NaN that began on this rank, see page_step; 0: unknown */
-    char nan[PAGE_NAN_TEXT];  /* the tensor that had it; "": there was none */
+    char nan[PAGE_NAN_TEXT];  /* the tensor that had it */
     atomic_uint_fast64_t parameter_checks, divergences;
+    atomic_uint_fast64_t difference;       /* the number of `divergence`, which are `parameter_checks` */
     char divergence[PAGE_DIVERGENCE_TEXT]; /* what differed in the latest check; "": nothing */
     _Atomic int64_t progress_thread;       /* its id; 0: it has not started */
 };
@@ -194,6 +195,16 @@ struct page {
     struct page_stack stack;
 };
 _Static_assert(sizeof(struct page_head) <= 4096 && sizeof(struct page) <= PAGE_BYTES, "it fits");
+
+/* A program refuses the page of one that was built with another layout. PAGE_LAYOUT counts the changes; sizes
+ * and places are there for a change that was not counted, whose page would be read as nonsense. */
+#define PAGE_LAYOUT 3
+#define PAGE_VERSION                                                                                         \
+    ((unsigned)(PAGE_LAYOUT + 16 * (sizeof(struct page_head) + 3 * offsetof(struct page_head, progress) +    \
+                                    5 * offsetof(struct page_head, steps) +                                  \
+                                    7 * offsetof(struct page_head, parameter_checks) +                       \
+                                    11 * sizeof(struct page_set) + 13 * offsetof(struct page, late) +        \
+                                    17 * offsetof(struct page, records) + 19 * sizeof(struct page))))
 
 /* Copies what is no atomic, in whole words; none of it is stored before what was stored earlier. */
 void page_set_words(void *to, const void *from, size_t bytes);

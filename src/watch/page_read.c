@@ -70,26 +70,46 @@ static hvd_code check_head(const struct page_head *head, hvd_status *status)
         return status_set(status, HVD_REFUSED, "it is no page of a rank");
     if (version != PAGE_VERSION)
         return status_set(status, HVD_UNSUPPORTED,
-                          "the page of a rank has layout %u, this program knows %d: they are of different "
+                          "the page of a rank has layout %u, this program knows %u: they are of different "
                           "versions of Horovod",
                           version, PAGE_VERSION);
     return HVD_OK;
+}
+
+/* Returns true if each part that has no number, or is too important to be dropped, is whole in the copy: two
+ * copies in a row agree on it. */
+static bool is_settled(const struct page_copies *copies)
+{
+    const struct page *before = &copies->before, *page = &copies->page, *after = &copies->after;
+    for (int i = 0; i < PAGE_REPORTERS; i++) {
+        const struct page_late *late = &page->late[i];
+        if (memcmp(late, &before->late[i], sizeof *late) != 0 &&
+            memcmp(late, &after->late[i], sizeof *late) != 0)
+            return false;
+    }
+    uint64_t difference = get(&page->head.difference);
+    return difference == get(&before->head.difference) && difference == get(&after->head.difference) &&
+           !difference == !get(&page->head.parameter_checks);
 }
 
 hvd_code page_copy(int fd, struct page_copies *copies, const struct page **copied, hvd_status *status)
 {
     struct page *before = &copies->before, *page = &copies->page, *after = &copies->after;
     uint64_t generation = 1;
-    for (int i = 0; i < READ_TRIES && generation % 2; i++) {
+    bool settled = false;
+    for (int i = 0; i < READ_TRIES && (generation % 2 || !settled); i++) {
         TRY(copy(fd, before, sizeof *before, 0, status));
         TRY(copy(fd, page, sizeof *page, 0, status));
         TRY(copy(fd, after, sizeof *after, 0, status));
         generation = get(&page->head.generation);
         if (get(&before->head.generation) != generation || get(&after->head.generation) != generation)
             generation = 1;
+        settled = is_settled(copies);
     }
     if (generation % 2)
         return status_set(status, HVD_REFUSED, "the page of a rank is half written");
+    drop_if_changed(&page->head.nans, &before->head.nans, &after->head.nans);
+    drop_if_changed(&page->head.difference, &before->head.difference, &after->head.difference);
     for (int i = 0; i < PAGE_NAMES; i++)
         drop_if_changed(&page->names[i].id, &before->names[i].id, &after->names[i].id);
     for (int i = 0; i < PAGE_RECORDS; i++)
@@ -286,12 +306,15 @@ static void read_head(const struct page_head *head, int64_t now, struct page_sum
     summary->child_start = get(&head->child_start);
     summary->progress = valid_time(&head->progress, now);
     summary->dropped = get(&head->dropped);
-    copy_text(summary->nan, sizeof summary->nan, head->nan, sizeof head->nan);
-    summary->nan_step = *summary->nan ? get_time(&head->nan_step) : 0;
+    if (get(&head->nans)) {
+        copy_text(summary->nan, sizeof summary->nan, head->nan, sizeof head->nan);
+        summary->nan_step = get_time(&head->nan_step);
+    }
     summary->progress_thread = (int)get_time(&head->progress_thread);
     summary->parameter_checks = get(&head->parameter_checks);
     summary->divergences = get(&head->divergences);
-    copy_text(summary->divergence, sizeof summary->divergence, head->divergence, sizeof head->divergence);
+    if (get(&head->difference))
+        copy_text(summary->divergence, sizeof summary->divergence, head->divergence, sizeof head->divergence);
     for (int i = 0; i < PAGE_CALLERS; i++) {
         const struct page_caller *caller = &head->callers[i];
         if (get(&caller->thread))

@@ -37,7 +37,7 @@ def free_port() -> int:
 def frame_kinds() -> dict[str, int]:
     """The numbers of the messages between the launcher and its agents, by name."""
     text = (Path(__file__).parents[2] / "launch/frames.h").read_text()
-    kinds = re.findall(r"^    (FRAME_[A-Z]+) = ([0-9]+)", text, re.MULTILINE)
+    kinds = re.findall(r"^    (FRAME_[A-Z_]+) =\s+([0-9]+)", text, re.MULTILINE)
     return {name: int(number) for name, number in kinds}
 
 

@@ -595,6 +595,70 @@ TEST(test_what_changes_while_it_is_read_is_left_out)
     }
 }
 
+static struct page_late half_written;
+
+/* A reporter's marks are half written in the copy in between. */
+static void tear_lateness(int number)
+{
+    struct page_late *late = &changing.page->late[0];
+    if (number == 1) {
+        half_written = *late;
+        atomic_store(&late->marks[0].time, 99 * PAGE_MARK_TIME); /* its total is that of an older one */
+    } else if (number == 2) {
+        atomic_store(&late->marks[0].total, PAGE_MARK_TIME / 10);
+    }
+}
+
+TEST(test_half_written_lateness_is_read_again)
+{
+    changing = opened("");
+    set_late(&changing, 0, 0.1, 99); /* marks 99, 0.1 */
+    atomic_store(&changing.page->late[0].marks[0].time, PAGE_MARK_TIME);
+    set_late(&changing, 0, 0.2, 100.5);
+    atomic_store(&changing.page->late[0].marks[0].time, PAGE_MARK_TIME);
+    atomic_store(&changing.page->late[0].marks[0].total, -PAGE_MARK_TIME * 50);
+    reads = 0;
+    before_read = tear_lateness;
+    struct page_summary summary = read_of(changing.fd, (int64_t)(101 * PAGE_MARK_TIME));
+    before_read = NULL;
+    assert_int_equal(reads, 6);
+    assert_true(summary.reporters[0].share < 0.1); /* and not 1 */
+    page_summary_free(&summary);
+    closed(&changing);
+}
+
+/* The text of a check is written during the first reading, and is never complete if `writes_forever`. */
+static bool writes_forever;
+
+static void tear_text(int number)
+{
+    if (number == 1 || writes_forever) {
+        atomic_store(&changing.page->head.difference, 0);
+        changing.page->head.divergence[0] = '#';
+    } else if (number == 2) {
+        page_set_check(&changing, "b differs");
+    }
+}
+
+TEST(test_half_written_texts_are_not_shown)
+{
+    for (int forever = 0; forever < 2; forever++) {
+        changing = opened("");
+        page_set_check(&changing, "a differs");
+        memcpy(changing.page->head.nan, "allred", 7); /* a NaN that is being written */
+        reads = 0;
+        writes_forever = forever;
+        before_read = tear_text;
+        struct page_summary summary = read_of(changing.fd, 1);
+        before_read = NULL;
+        assert_string_equal(summary.divergence, forever ? "" : "b differs");
+        assert_int_equal(summary.divergences, forever ? 1 : 2);
+        assert_int_equal(reads, forever ? 9 : 6);
+        assert_string_equal(summary.nan, "");
+        closed(&changing);
+    }
+}
+
 static void never_settles(int number)
 {
     (void)number;
