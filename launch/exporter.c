@@ -11,7 +11,6 @@
 #include "metrics.h"
 #include "metrics_file.h"
 #include "monitor.h"
-#include "replace_file.h"
 #include "say.h"
 
 #include "base/clock.h"
@@ -39,11 +38,11 @@ struct exporter {
     struct live live;
     struct http *http;
     uv_timer_t timer;          /* for the file */
-    struct metrics_file *file; /* NULL: there is none */
-    bool file_failed;          /* the last time, which was reported */
+    struct metrics_file *file; /* NULL: there is none, as the next one */
+    struct metrics_file *discovery;
+    bool file_failed; /* the last time, which was reported */
     char token[TOKEN_BYTES];
     char cookie[32];
-    char discovery[PATH_MAX];                    /* the path of the file; "": there is none */
     struct http_call *scrapes[HTTP_CONNECTIONS]; /* that wait for a view of a job */
     int scrape_count;
     bool file_waits, asked;
@@ -228,7 +227,7 @@ static void say_where(struct exporter *exporter)
 static hvd_code announce(struct exporter *exporter, const char *folder, hvd_status *status)
 {
     struct table *table = exporter->table;
-    char name[256] = "", program[64], target[300], *text = NULL;
+    char name[256] = "", program[64], target[300], path[PATH_MAX], *text = NULL;
     size_t length;
     snprintf(target, sizeof target, "%s:%d", shown_host(exporter, name), http_port(exporter->http));
     FILE *file = open_memstream(&text, &length);
@@ -238,15 +237,12 @@ static hvd_code announce(struct exporter *exporter, const char *folder, hvd_stat
     json_put_text(file, "job_name", monitor_program(table->options->command, program, sizeof program));
     fputs("}}]\n", file);
     fclose(file);
-    int used =
-        snprintf(exporter->discovery, sizeof exporter->discovery, "%s/horovod-%s.json", folder, table->id);
+    int used = snprintf(path, sizeof path, "%s/horovod-%s.json", folder, table->id);
     hvd_code code =
         used < PATH_MAX - 8
-            ? replace_file("--metrics-discovery", exporter->discovery, text, length, status)
+            ? metrics_file_open("--metrics-discovery", path, text, length, &exporter->discovery, status)
             : status_set(status, HVD_INVALID_ARGUMENT, "--metrics-discovery: the path is too long");
     free(text);
-    if (code)
-        *exporter->discovery = '\0';
     return code;
 }
 
@@ -300,6 +296,7 @@ static hvd_code serve(struct exporter *exporter, hvd_status *status)
 
 hvd_code exporter_open(struct table *table, hvd_status *status)
 {
+    static const char begun[] = "# The first metrics of this job follow in a moment.\n";
     const struct options *options = table->options;
     TRY(check_options(options, status));
     if (!options->metrics_port && !options->metrics_discovery && !options->metrics_file)
@@ -314,7 +311,8 @@ hvd_code exporter_open(struct table *table, hvd_status *status)
     if (options->metrics_port || options->metrics_discovery)
         TRY(serve(exporter, status));
     if (options->metrics_file) {
-        TRY(metrics_file_open(options->metrics_file, &exporter->file, status));
+        TRY(metrics_file_open("--metrics-file", options->metrics_file, begun, sizeof begun - 1,
+                              &exporter->file, status));
         uv_timer_start(&exporter->timer, on_timer, FILE_FIRST, 0);
     }
     return HVD_OK;
@@ -328,17 +326,21 @@ static void on_closed(uv_handle_t *timer)
     free(exporter);
 }
 
+static void close_file(struct table *table, struct metrics_file *file)
+{
+    hvd_status status;
+    if (file && metrics_file_close(file, &status))
+        say(table, "%s", status.text);
+}
+
 void exporter_close(struct table *table)
 {
     struct exporter *exporter = table->exporter;
-    hvd_status status;
     if (!exporter)
         return;
     monitor_forget(table->monitor, exporter);
     http_close(exporter->http);
     uv_close((uv_handle_t *)&exporter->timer, on_closed);
-    if (exporter->file && metrics_file_close(exporter->file, &status))
-        say(table, "%s", status.text);
-    if (*exporter->discovery)
-        unlink(exporter->discovery);
+    close_file(table, exporter->file);
+    close_file(table, exporter->discovery);
 }

@@ -12,20 +12,31 @@
 #include <time.h>
 #include <unistd.h>
 
+#define OPEN_SECONDS  5
 #define CLOSE_SECONDS 1
 
 struct metrics_file {
     pthread_t thread;
+    const char *option;   /* that asks for the file, for texts */
     pthread_mutex_t lock; /* of the rest, except the path */
     pthread_cond_t changed;
     char *text; /* that is being written, or is to be; NULL: none is */
     size_t length;
     hvd_status outcome; /* of the last one */
+    bool written;       /* it is this one's, and no longer what was there before */
     bool ends;          /* the file is to be removed, */
     bool ended;         /* and was */
     bool abandoned;     /* the thread frees this */
     char path[];
 };
+
+static struct timespec time_after(int seconds)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    time.tv_sec += seconds;
+    return time;
+}
 
 static void release(struct metrics_file *file)
 {
@@ -33,11 +44,6 @@ static void release(struct metrics_file *file)
     pthread_mutex_destroy(&file->lock);
     free(file->text);
     free(file);
-}
-
-static hvd_code write_text(const char *path, const char *text, size_t length, hvd_status *status)
-{
-    return replace_file("--metrics-file", path, text, length, status);
 }
 
 /* Writes texts until the end; with the lock. */
@@ -50,11 +56,13 @@ static void write_texts(struct metrics_file *file)
         }
         hvd_status status = {0};
         pthread_mutex_unlock(&file->lock);
-        write_text(file->path, file->text, file->length, &status);
+        replace_file(file->option, file->path, file->text, file->length, &status);
         pthread_mutex_lock(&file->lock);
         status_copy(&file->outcome, &status);
+        file->written = file->written || !status.code;
         free(file->text);
         file->text = NULL;
+        pthread_cond_signal(&file->changed);
     }
 }
 
@@ -64,7 +72,8 @@ static void *run(void *argument)
     pthread_mutex_lock(&file->lock);
     write_texts(file);
     pthread_mutex_unlock(&file->lock);
-    unlink(file->path);
+    if (file->written)
+        unlink(file->path);
     pthread_mutex_lock(&file->lock);
     file->ended = true;
     bool abandoned = file->abandoned;
@@ -75,16 +84,53 @@ static void *run(void *argument)
     return NULL;
 }
 
-hvd_code metrics_file_open(const char *path, struct metrics_file **out, hvd_status *status)
+/* Leaves the thread to itself if it does not end in time: it frees the file then. */
+static hvd_code end(struct metrics_file *file, hvd_status *status)
 {
-    static const char begun[] = "# The first metrics of this job follow in a moment.\n";
+    const struct timespec until = time_after(CLOSE_SECONDS);
+    pthread_mutex_lock(&file->lock);
+    file->ends = true;
+    pthread_cond_signal(&file->changed);
+    while (!file->ended && !pthread_cond_timedwait(&file->changed, &file->lock, &until))
+        ;
+    bool ended = file->ended;
+    file->abandoned = !ended;
+    if (!ended) {
+        status_set(status, HVD_TIMED_OUT, "%s: can't remove %s: its file system does not answer",
+                   file->option, file->path);
+        pthread_detach(file->thread);
+    }
+    pthread_mutex_unlock(&file->lock);
+    if (!ended)
+        return HVD_TIMED_OUT;
+    pthread_join(file->thread, NULL);
+    release(file);
+    return HVD_OK;
+}
+
+/* Returns the outcome of the first text. */
+static hvd_code wait_for_first(struct metrics_file *file, hvd_status *status)
+{
+    const struct timespec until = time_after(OPEN_SECONDS);
+    pthread_mutex_lock(&file->lock);
+    while (file->text && !pthread_cond_timedwait(&file->changed, &file->lock, &until))
+        ;
+    pthread_mutex_unlock(&file->lock);
+    return metrics_file_outcome(file, status);
+}
+
+hvd_code metrics_file_open(const char *option, const char *path, const char *text, size_t length,
+                           struct metrics_file **out, hvd_status *status)
+{
     pthread_condattr_t monotonic;
-    TRY(write_text(path, begun, sizeof begun - 1, status));
     struct metrics_file *file = calloc(1, sizeof *file + strlen(path) + 1);
-    if (!file) {
-        unlink(path);
+    if (!file || !(file->text = malloc(length + 1))) {
+        free(file);
         return status_no_memory(status);
     }
+    memcpy(file->text, text, length);
+    file->length = length;
+    file->option = option;
     memcpy(file->path, path, strlen(path) + 1);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -93,12 +139,15 @@ hvd_code metrics_file_open(const char *path, struct metrics_file **out, hvd_stat
     pthread_mutex_init(&file->lock, NULL);
     int error = thread_start(&file->thread, run, file);
     if (error) {
-        unlink(path);
         release(file);
-        return status_set_errno(status, error, "--metrics-file: can't start a thread");
+        return status_set_errno(status, error, "%s: can't start a thread", option);
     }
-    *out = file;
-    return HVD_OK;
+    hvd_code code = wait_for_first(file, status);
+    if (code)
+        end(file, NULL);
+    else
+        *out = file;
+    return code;
 }
 
 hvd_code metrics_file_write(struct metrics_file *file, const char *text, size_t length, hvd_status *status)
@@ -124,7 +173,7 @@ hvd_code metrics_file_outcome(struct metrics_file *file, hvd_status *status)
 {
     pthread_mutex_lock(&file->lock);
     if (file->text)
-        status_set(status, HVD_TIMED_OUT, "--metrics-file: the file system of %s does not answer",
+        status_set(status, HVD_TIMED_OUT, "%s: the file system of %s does not answer", file->option,
                    file->path);
     else
         status_copy(status, &file->outcome);
@@ -134,25 +183,5 @@ hvd_code metrics_file_outcome(struct metrics_file *file, hvd_status *status)
 
 hvd_code metrics_file_close(struct metrics_file *file, hvd_status *status)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += CLOSE_SECONDS;
-    pthread_mutex_lock(&file->lock);
-    file->ends = true;
-    pthread_cond_signal(&file->changed);
-    while (!file->ended && !pthread_cond_timedwait(&file->changed, &file->lock, &until))
-        ;
-    bool ended = file->ended;
-    file->abandoned = !ended;
-    if (!ended) {
-        status_set(status, HVD_TIMED_OUT, "--metrics-file: can't remove %s: its file system does not answer",
-                   file->path);
-        pthread_detach(file->thread);
-    }
-    pthread_mutex_unlock(&file->lock);
-    if (!ended)
-        return HVD_TIMED_OUT;
-    pthread_join(file->thread, NULL);
-    release(file);
-    return HVD_OK;
+    return end(file, status);
 }

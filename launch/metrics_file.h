@@ -1,5 +1,6 @@
-/* metrics_file.h - the file of --metrics-file, which a thread writes and removes: a network file system that
- * does not answer stops neither the job nor its end. The functions are for one thread. */
+/* metrics_file.h - the files of --metrics-file and --metrics-discovery, which a thread writes and removes: a
+ * network file system that does not answer stops neither the job nor its end. The functions are for one
+ * thread. */
 #ifndef HVD_LAUNCH_METRICS_FILE_H
 #define HVD_LAUNCH_METRICS_FILE_H
 
@@ -7,8 +8,10 @@
 
 struct metrics_file;
 
-/* Writes a first text before it returns, so that a wrong path is an error here. */
-hvd_code metrics_file_open(const char *path, struct metrics_file **file, hvd_status *status);
+/* Writes a first text before it returns, so that a wrong path is an error here. HVD_TIMED_OUT: the file
+ * system has not answered within 5 seconds. Errors name the option, which must stay. */
+hvd_code metrics_file_open(const char *option, const char *path, const char *text, size_t length,
+                           struct metrics_file **file, hvd_status *status);
 
 /* Has a copy of the text written, unless the one before is still being written. */
 hvd_code metrics_file_write(struct metrics_file *file, const char *text, size_t length, hvd_status *status);

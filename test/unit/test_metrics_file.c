@@ -45,21 +45,21 @@ static void set_hangs(bool value)
     pthread_mutex_unlock(&lock);
 }
 
-/* Waits until a count of writes is 2: the first one is that of metrics_file_open. */
-static void wait_for_second(const int *count)
+/* Waits until a count of writes has this value; the first one is that of metrics_file_open. */
+static void wait_for(const int *count, int value)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += 20;
     pthread_mutex_lock(&lock);
-    while (*count < 2 && !pthread_cond_timedwait(&changed, &lock, &until))
+    while (*count < value && !pthread_cond_timedwait(&changed, &lock, &until))
         ;
-    assert_int_equal(*count, 2);
+    assert_int_equal(*count, value);
     pthread_mutex_unlock(&lock);
 }
 
 /* Returns the outcome of the last text, once it is known. */
-static hvd_code wait_for(struct metrics_file *file)
+static hvd_code wait_for_outcome(struct metrics_file *file)
 {
     hvd_status status;
     int64_t deadline = clock_now() + 20 * CLOCK_SECOND;
@@ -74,8 +74,9 @@ static struct metrics_file *open_file(const char *path)
     hvd_status status;
     writes = ended = 0;
     outcome = HVD_OK;
-    assert_int_equal(metrics_file_open(path, &file, &status), HVD_OK);
+    assert_int_equal(metrics_file_open("--metrics-file", path, "zero", 4, &file, &status), HVD_OK);
     assert_int_equal(writes, 1);
+    assert_string_equal(last, "zero");
     return file;
 }
 
@@ -86,21 +87,44 @@ TEST(test_texts_are_written_and_errors_returned)
     close(mkstemp(path));
     struct metrics_file *file = open_file(path);
     assert_int_equal(metrics_file_write(file, "one", 3, &status), HVD_OK);
-    assert_int_equal(wait_for(file), HVD_OK);
+    assert_int_equal(wait_for_outcome(file), HVD_OK);
     assert_string_equal(last, "one");
     outcome = HVD_REFUSED;
     assert_int_equal(metrics_file_write(file, "two", 3, &status), HVD_OK);
-    assert_int_equal(wait_for(file), HVD_REFUSED);
+    assert_int_equal(wait_for_outcome(file), HVD_REFUSED);
     assert_int_equal(metrics_file_close(file, &status), HVD_OK);
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
+/* What is at the path stays: this job has not written it. */
 TEST(test_a_path_that_is_wrong)
+{
+    char path[] = "/tmp/metrics.XXXXXX";
+    struct metrics_file *file;
+    hvd_status status;
+    close(mkstemp(path));
+    outcome = HVD_REFUSED;
+    assert_int_equal(metrics_file_open("--metrics-file", path, "zero", 4, &file, &status), HVD_REFUSED);
+    assert_string_equal(status.text, "it failed");
+    assert_int_equal(unlink(path), 0);
+}
+
+TEST(test_a_file_system_that_never_answers)
 {
     struct metrics_file *file;
     hvd_status status;
-    outcome = HVD_REFUSED;
-    assert_int_equal(metrics_file_open("/tmp/metrics", &file, &status), HVD_REFUSED);
+    writes = ended = 0;
+    outcome = HVD_OK;
+    set_hangs(true);
+    int64_t begun = clock_now();
+    assert_int_equal(
+        metrics_file_open("--metrics-discovery", "/nowhere/horovod.json", "zero", 4, &file, &status),
+        HVD_TIMED_OUT);
+    assert_string_equal(status.text,
+                        "--metrics-discovery: the file system of /nowhere/horovod.json does not answer");
+    assert_true(clock_now() - begun < 30 * CLOCK_SECOND);
+    set_hangs(false);
+    wait_for(&ended, 1); /* the other tests have the same disk */
 }
 
 TEST(test_a_file_system_that_does_not_answer)
@@ -109,7 +133,7 @@ TEST(test_a_file_system_that_does_not_answer)
     struct metrics_file *file = open_file("/nowhere/metrics");
     set_hangs(true);
     assert_int_equal(metrics_file_write(file, "one", 3, &status), HVD_OK);
-    wait_for_second(&writes);
+    wait_for(&writes, 2);
     int64_t begun = clock_now();
     assert_int_equal(metrics_file_write(file, "two", 3, &status), HVD_TIMED_OUT);
     assert_string_equal(status.text, "--metrics-file: the file system of /nowhere/metrics does not answer");
@@ -118,7 +142,7 @@ TEST(test_a_file_system_that_does_not_answer)
                         "--metrics-file: can't remove /nowhere/metrics: its file system does not answer");
     assert_true(clock_now() - begun < 20 * CLOCK_SECOND);
     set_hangs(false);
-    wait_for_second(&ended); /* the other tests have the same disk */
+    wait_for(&ended, 2); /* the other tests have the same disk */
 }
 
 /* The second text is dropped, the third one is not. */
@@ -130,10 +154,10 @@ TEST(test_a_file_system_that_answers_again)
     assert_int_equal(metrics_file_write(file, "one", 3, &status), HVD_OK);
     assert_int_equal(metrics_file_write(file, "two", 3, &status), HVD_TIMED_OUT);
     set_hangs(false);
-    assert_int_equal(wait_for(file), HVD_OK);
+    assert_int_equal(wait_for_outcome(file), HVD_OK);
     assert_string_equal(last, "one");
     assert_int_equal(metrics_file_write(file, "three", 5, &status), HVD_OK);
-    assert_int_equal(wait_for(file), HVD_OK);
+    assert_int_equal(wait_for_outcome(file), HVD_OK);
     assert_string_equal(last, "three");
     assert_int_equal(metrics_file_close(file, &status), HVD_OK);
 }
