@@ -517,8 +517,9 @@ typedef struct hvd_stack_source {
 } hvd_stack_source;
 
 /* For all contexts of the process; NULL: none. When it returns, no function of the former source runs, except
- * a `write` that has not returned within a second. */
-HVD_API void hvd_set_stack_source(const hvd_stack_source *source);
+ * a `write` that has not returned within a second: then the result is HVD_TIMED_OUT, though the source is
+ * set. HVD_INVALID_ARGUMENT: the former source stays. */
+HVD_API hvd_code hvd_set_stack_source(const hvd_stack_source *source, hvd_status *status);
 
 /* ---- rendezvous ---------------------------------------------------------------------------------- */
 

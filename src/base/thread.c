@@ -24,17 +24,14 @@ int thread_start_small(pthread_t *thread, void *(*run)(void *), void *argument)
 {
     sigset_t all, before;
     pthread_attr_t small;
-    pthread_t unwanted;
     sigfillset(&all);
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, SMALL_STACK);
-    if (!thread)
-        pthread_attr_setdetachstate(&small, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(thread ? thread : &unwanted, &small, run, argument);
+    int error = pthread_create(thread, &small, run, argument);
     if (error == EINVAL) {
         pthread_attr_setstacksize(&small, 8 * SMALL_STACK);
-        error = pthread_create(thread ? thread : &unwanted, &small, run, argument);
+        error = pthread_create(thread, &small, run, argument);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&small);

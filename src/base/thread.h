@@ -9,7 +9,7 @@
 /* 0, or an errno value. Signals are the program's: the thread inherits that all are blocked. */
 int thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 
-/* The same with a small stack, for a thread that mostly sleeps. `thread` NULL: nobody joins it. */
+/* The same with a small stack, for a thread that mostly sleeps. */
 int thread_start_small(pthread_t *thread, void *(*run)(void *), void *argument);
 
 /* Around a system call that creates or writes a file: no signal interrupts it, and neither SIGXFSZ (past

@@ -1,10 +1,10 @@
 /* stacks.c - see stacks.h. Frames are read with the GIL held, or, if a thread keeps it, by faulthandler in a
  * signal handler of that thread. Only files, lines and names of functions are read, never values.
  *
- * The thread that reads is one of the engine, with a small stack and all signals blocked, so no Python code
- * may run in it: it disables the garbage collector, and releases no object for the last time. Python ends a
- * thread that wants the GIL when the interpreter has ended, or crashes; so an exit handler withdraws the
- * source before. */
+ * The thread that reads is one of the engine, with all signals blocked, so it runs no Python code except the
+ * program's audit hooks: it disables the garbage collector, and releases no object for the last time. Python
+ * ends a thread that wants the GIL when the interpreter has ended, or crashes; so an exit handler withdraws
+ * the source before. */
 #include "bind/stacks.h"
 
 #include "bind/python.h"
@@ -246,7 +246,7 @@ void stacks_provide(void)
         source.marked = read_marked;
     }
     Py_BEGIN_ALLOW_THREADS;
-    hvd_set_stack_source(&source);
+    hvd_set_stack_source(&source, NULL); /* a failure leaves the former source, which is the same */
     Py_END_ALLOW_THREADS;
 }
 
@@ -256,7 +256,7 @@ static PyObject *withdraw(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unuse
 {
     withdrawn = true;
     Py_BEGIN_ALLOW_THREADS; /* a `write` that waits for the GIL ends first */
-    hvd_set_stack_source(NULL);
+    hvd_set_stack_source(NULL, NULL);
     Py_END_ALLOW_THREADS;
     Py_RETURN_NONE;
 }

@@ -25,15 +25,18 @@ bool bounded_call_wait(struct bounded_call *bounded_call, int64_t deadline, cons
     return atomic_load(&bounded_call->state) != BOUNDED_CALL_RUNS;
 }
 
+/* Its stack is as large as that of any thread: audit hooks of a program run in it (src/bind/stacks.c). */
 bool bounded_call_run(struct bounded_call *bounded_call, int64_t deadline, const atomic_bool *stop)
 {
+    pthread_t thread;
     if (atomic_load(&bounded_call->state) == BOUNDED_CALL_RUNS)
         return false;
     atomic_store(&bounded_call->state, BOUNDED_CALL_RUNS);
-    if (thread_start_small(NULL, run, bounded_call)) {
+    if (thread_start(&thread, run, bounded_call)) {
         atomic_store(&bounded_call->state, BOUNDED_CALL_DONE);
         return false;
     }
+    pthread_detach(thread);
     return bounded_call_wait(bounded_call, deadline, stop);
 }
 

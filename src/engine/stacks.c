@@ -324,13 +324,23 @@ void stacks_forget(void)
     stack_signal_forget();
 }
 
-void hvd_set_stack_source(const hvd_stack_source *given)
+hvd_code hvd_set_stack_source(const hvd_stack_source *given, hvd_status *status)
 {
     static const atomic_bool never;
+    if (given && given->struct_size < sizeof source)
+        return status_set(status, HVD_INVALID_ARGUMENT, "struct_size of the stack source is %zu, not %zu",
+                          given->struct_size, sizeof source);
+    if (given && (!given->write || !given->mark != !given->marked))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "a stack source needs `write`, and `mark` and `marked` only together");
     pthread_mutex_lock(&turn);
     memset(&source, 0, sizeof source);
-    if (given && given->struct_size >= sizeof source)
+    if (given)
         source = *given;
-    bounded_call_wait(&ask_source, clock_now() + CLOCK_SECOND, &never);
+    bool ended = bounded_call_wait(&ask_source, clock_now() + CLOCK_SECOND, &never);
     pthread_mutex_unlock(&turn);
+    return ended ? status_ok(status)
+                 : status_set(status, HVD_TIMED_OUT,
+                              "the stack source is set, but `write` of the former one has not returned "
+                              "within a second, and may still run");
 }

@@ -103,9 +103,13 @@ hvd_code hvd_get_progress(hvd_context *context, hvd_progress *found, hvd_status 
                           found->struct_size, sizeof *found);
     struct page_steps steps;
     int64_t now = clock_now();
-    pthread_mutex_lock(&context->steps.lock);
+    /* Without reported steps all records are searched, which must not keep the first report waiting. */
+    bool reported = atomic_load_explicit(&context->page.page->head.steps, memory_order_relaxed) > 0;
+    if (reported)
+        pthread_mutex_lock(&context->steps.lock);
     page_steps_read(context->page.page, now, &steps);
-    pthread_mutex_unlock(&context->steps.lock);
+    if (reported)
+        pthread_mutex_unlock(&context->steps.lock);
     *found =
         (hvd_progress){.struct_size = found->struct_size,
                        .steps = steps.count,

@@ -214,7 +214,7 @@ TEST(test_frames_of_a_source)
     const char lines[] = "first\n\t if x:\ty() \nthird";
     program = memfd_create("program", MFD_CLOEXEC);
     CHECK(write(program, lines, strlen(lines)) == (ssize_t)strlen(lines), "%s", lines);
-    hvd_set_stack_source(&source);
+    CHECK_OK(hvd_set_stack_source(&source, &check_status));
     hvd_context *context = open_job("all");
     ask_only_page();
     CHECK(strncmp(text, "S\tasked\n", 8) == 0 && has(this_thread()) && has("\tmain\n"), "%s", text);
@@ -223,15 +223,32 @@ TEST(test_frames_of_a_source)
     CHECK(has("P\tgone.py\t3\tf\t\n") && !has("\nC\t"), "%s", text);
     CHECK(atomic_load(&marks) == 0, "%s", text);
     close(program);
-    hvd_set_stack_source(NULL);
+    CHECK_OK(hvd_set_stack_source(NULL, &check_status));
     ask_only_page();
     CHECK(!has("gone.py") && has("\nC\t"), "%s", text);
     hvd_shutdown(context);
 }
 
+TEST(test_a_source_that_is_refused)
+{
+    hvd_stack_source older = source, half = source;
+    hvd_status status;
+    older.struct_size--;
+    half.marked = NULL;
+    CHECK_OK(hvd_set_stack_source(&source, &check_status));
+    hvd_context *context = open_job("all");
+    CHECK(hvd_set_stack_source(&older, &status) == HVD_INVALID_ARGUMENT, "%s", status.text);
+    CHECK(hvd_set_stack_source(&half, &status) == HVD_INVALID_ARGUMENT, "%s", status.text);
+    ask_only_page();
+    CHECK(has("gone.py"), "the former source is gone: %s", text);
+    CHECK_OK(hvd_set_stack_source(NULL, &check_status));
+    hvd_shutdown(context);
+}
+
 TEST(test_a_source_that_hangs)
 {
-    hvd_set_stack_source(&source);
+    hvd_status status;
+    CHECK_OK(hvd_set_stack_source(&source, &check_status));
     hvd_context *context = open_job("all");
     atomic_store(&hangs, true);
     for (int i = 1; i <= 2; i++) {
@@ -240,6 +257,7 @@ TEST(test_a_source_that_hangs)
         CHECK(has("P\tmarked.py\t7\tg\t\n") && has("\nC\t"), "%s", text);
         CHECK(atomic_load(&marks) == i, "%s", text);
     }
+    CHECK(hvd_set_stack_source(&source, &status) == HVD_TIMED_OUT, "%s", status.text);
     hvd_shutdown(context); /* it does not wait for the source */
     context = open_job("all");
     ask_only_page();
@@ -250,7 +268,7 @@ TEST(test_a_source_that_hangs)
         CHECK(clock_now() < deadline, "%s", text);
         ask_only_page();
     }
-    hvd_set_stack_source(NULL);
+    CHECK_OK(hvd_set_stack_source(NULL, &check_status));
     hvd_shutdown(context);
 }
 
@@ -278,7 +296,7 @@ GROUP_TEST(test_ranks_in_one_process, ask_all, 2, 4, .transport = "shm")
 /* A fork while a question is answered; the child opens a job of its own. */
 TEST(test_forks)
 {
-    hvd_set_stack_source(&source);
+    CHECK_OK(hvd_set_stack_source(&source, &check_status));
     hvd_context *context = open_job("all");
     atomic_store(&hangs, true);
     int pages[MOST_PAGES], result;
@@ -299,7 +317,7 @@ TEST(test_forks)
     }
     CHECK(waitpid(child, &result, 0) == child && WIFEXITED(result) && WEXITSTATUS(result) == 0, "%s", text);
     atomic_store(&hangs, false);
-    hvd_set_stack_source(NULL);
+    CHECK_OK(hvd_set_stack_source(NULL, &check_status));
     hvd_shutdown(context);
 }
 #endif

@@ -240,3 +240,28 @@ def test_ends_while_it_is_asked(launcher: Launcher, how: str) -> None:
             status(launcher, "process-" if how == "fork" else f"process-{job.pid}", "--stacks", "all")
         _, errors = job.communicate()
         assert job.returncode == 0, errors
+
+
+# A hook that needs more stack than a small thread has.
+AUDITED = """
+import sys, time
+import numpy as np
+import horovod as hvd
+
+def deep(levels):
+    return levels and max([levels], key=lambda _: deep(levels - 1))
+
+sys.setrecursionlimit(20000)
+sys.addaudithook(lambda event, _: event == "sys._current_frames" and deep(2500))
+hvd.init()
+hvd.allreduce(np.ones(1, np.float32), name="x")
+if hvd.rank() == 1:
+    time.sleep(3600)
+hvd.allreduce(np.ones(1, np.float32), name="y")
+"""
+
+
+def test_an_audit_hook_has_a_whole_stack(launcher: Launcher) -> None:
+    job = launcher.start("-np", "2", *launcher.python(AUDITED))
+    status_until(launcher, r"^rank 1 sleeps: .* time\.sleep\(3600\); rank 0 waits for it in allreduce\.y", 3)
+    assert job.poll() is None
