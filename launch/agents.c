@@ -345,6 +345,8 @@ static void lose(struct remote *remote, enum event_kind kind, const char *why)
     struct table *table = remote->table;
     int first = -1, last = -1;
     remote_end(remote);
+    if (table->attached)
+        say(table, "lost host %s, whose ranks can't be seen any longer: %s", remote->host->name, why);
     for (int i = 0; i < table->count; i++) {
         struct process *process = table->list[i];
         if (process_host(process) != remote->host)

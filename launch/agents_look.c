@@ -5,11 +5,13 @@
 
 #include "base/clock.h"
 
-void agents_look(const struct table *table, int host, uint32_t number, enum stacks stacks)
+bool agents_look(const struct table *table, int host, uint32_t number, enum stacks stacks)
 {
     struct remote *remote = table->agents->of_host[host];
-    if (remote->state == REMOTE_STARTED) /* otherwise it does not answer */
-        frame_send_numbers(&remote->frames, FRAME_LOOK, 2, (int[]){(int)number, (int)stacks});
+    if (remote->state != REMOTE_STARTED)
+        return false;
+    frame_send_numbers(&remote->frames, FRAME_LOOK, 2, (int[]){(int)number, (int)stacks});
+    return true;
 }
 
 double agents_silent(const struct table *table, int host)

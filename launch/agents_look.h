@@ -6,7 +6,7 @@
 #include "remote.h"
 
 /* As struct starter_ops has them. */
-void agents_look(const struct table *table, int host, uint32_t number, enum stacks stacks);
+bool agents_look(const struct table *table, int host, uint32_t number, enum stacks stacks);
 double agents_silent(const struct table *table, int host);
 
 /* Handles FRAME_RANK_VIEW and FRAME_LOOKED. */

@@ -234,7 +234,9 @@ static hvd_code announce(struct exporter *exporter, const char *folder, hvd_stat
     if (!file)
         return status_no_memory(status);
     fprintf(file, "[{\"targets\": [\"%s\"], \"labels\": {", target);
-    json_put_text(file, "job_name", monitor_program(table->options->command, program, sizeof program));
+    json_put_text(file, "job_name",
+                  table->attached ? table->attached
+                                  : monitor_program(table->options->command, program, sizeof program));
     fputs("}}]\n", file);
     fclose(file);
     int used = snprintf(path, sizeof path, "%s/horovod-%s.json", folder, table->id);

@@ -12,7 +12,6 @@
 #include "stalls.h"
 #include "starter.h"
 #include "status_server.h"
-#include "status_text.h"
 #include "traces.h"
 
 #include "base/clock.h"
@@ -141,26 +140,6 @@ static void on_signalled(struct job *job, const struct event *event)
     }
 }
 
-/* Prints what the job does, for whoever has asked by a signal. */
-static void print_status(const struct job_views *job_views, void *argument)
-{
-    struct table *table = argument;
-    char *text = NULL;
-    size_t length = 0;
-    FILE *file = open_memstream(&text, &length);
-    for (int i = 0; file && i < job_views->count; i++) {
-        fputs(i ? "\n" : "", file);
-        status_text_write(&job_views->list[i], file);
-    }
-    if (file)
-        fclose(file);
-    if (!job_views->count)
-        say(table, "no rank was started yet");
-    sink_put(table->err, text, length);
-    sink_flush(table->err);
-    free(text);
-}
-
 /* Says why ranks wait, after one of them has reported that they do. */
 static void print_verdict(const struct job_views *job_views, void *argument)
 {
@@ -181,7 +160,7 @@ static void on_stalled(struct job *job)
 static void on_asked(struct job *job)
 {
     hvd_status status;
-    if (monitor_ask(&job->monitor, STACKS_LATE, print_status, &job->table, &status))
+    if (monitor_ask(&job->monitor, STACKS_LATE, monitor_print, &job->table, &status))
         say(&job->table, "%s", status.text);
 }
 

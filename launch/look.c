@@ -25,7 +25,7 @@ static int keep_own(const struct table *table, struct rank_view *views, int coun
 {
     int kept = 0;
     for (int i = 0; i < count; i++) {
-        if (strncmp(views[i].page.identity.job, table->id, strlen(table->id)) == 0)
+        if (table_has_job(table, views[i].page.identity.job))
             views[kept++] = views[i];
         else
             rank_view_free(&views[i]);
@@ -39,7 +39,8 @@ static void on_timer(uv_timer_t *timer)
     int count;
     if (!look->deadline) {
         host_pages_read(look->pages);
-        host_pages_ask(look->pages, look->stacks, look->table->id);
+        host_pages_ask(look->pages, look->stacks,
+                       look->table->attached ? look->table->attached : look->table->id);
         look->deadline = clock_now() + PAGES_ANSWER_MILLISECONDS * CLOCK_SECOND / 1000;
     }
     bool last = clock_now() >= look->deadline;

@@ -7,6 +7,7 @@
 #include "help.h"
 #include "hosts.h"
 #include "job.h"
+#include "monitor_run.h"
 #include "mpirun.h"
 #include "options.h"
 #include "status.h"
@@ -111,6 +112,22 @@ static int run_command(struct options *options, struct guard *guard)
     return exit_code;
 }
 
+static int print_status_of_hosts(const struct options *options, const struct settings *settings,
+                                 struct hosts *hosts, struct guard *guard)
+{
+    struct attached attached = {
+        .table = {.options = options, .settings = settings, .hosts = hosts, .guard = guard}};
+    int exit_code = VERDICT_BROKEN;
+    hvd_status status;
+    guard->parent = getppid();
+    if (attached_open(&attached, &status))
+        fprintf(stderr, "horovodrun: %s\n", status.text);
+    else
+        exit_code = status_print(options, &attached);
+    attached_close(&attached);
+    return exit_code;
+}
+
 /* With -H or --hostfile it reaches these hosts as a job would. */
 static int run_status(struct options *options, struct guard *guard)
 {
@@ -132,8 +149,36 @@ static int run_status(struct options *options, struct guard *guard)
     if (read_settings(options, &settings, &status) || read_hosts(options, &hosts, &status)) {
         exit_code = usage_error(options, &status);
     } else {
-        const struct status_hosts where = {options, &settings, &hosts, guard};
-        exit_code = status_print(options, &where);
+        exit_code = print_status_of_hosts(options, &settings, &hosts, guard);
+    }
+    hosts_free(&hosts);
+    settings_free(&settings);
+    return exit_code;
+}
+
+/* Without -H or --hostfile it looks at this host. */
+static int run_monitor(struct options *options, struct guard *guard)
+{
+    struct settings settings;
+    struct hosts hosts = {.without_slots = true};
+    bool given = options->hosts || options->hostfile;
+    int exit_code;
+    hvd_status status;
+    if (settings_init(&settings, &status))
+        return usage_error(options, &status);
+    if (monitor_check(options, &status) || read_settings(options, &settings, &status) ||
+        (given && read_hosts(options, &hosts, &status))) {
+        exit_code = usage_error(options, &status);
+    } else {
+        guard->has_agents = given;
+        if ((options->parent && guard_end_with_parent((pid_t)options->parent, &status)) ||
+            guard_fork(guard, &status)) {
+            fprintf(stderr, "horovodrun: %s\n", status.text);
+            exit_code = 1;
+        } else {
+            exit_code = guard->job ? guard_watch(guard)
+                                   : monitor_run(options, &settings, given ? &hosts : NULL, guard);
+        }
     }
     hosts_free(&hosts);
     settings_free(&settings);
@@ -171,6 +216,8 @@ int main(int argc, char **argv)
         printf("%s\n", hvd_version());
     else if (options.status)
         exit_code = run_status(&options, &guard);
+    else if (options.monitor)
+        exit_code = run_monitor(&options, &guard);
     else if (options.check_build)
         check_build_print();
     else

@@ -2,6 +2,7 @@
 #include "monitor.h"
 #include "say.h"
 #include "starter.h"
+#include "status_text.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -10,7 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-#define VIEWS_OF_RANK 4 /* at most, of a host: a process may have had several pages */
+#define VIEWS_OF_RANK 4       /* at most, of a host: a process may have had several pages */
+#define VIEWS_OF_JOB  0x40000 /* of an attached job, whose size is not known at first */
 
 /* ---- what a look has found ----------------------------------------------------------------------------- */
 
@@ -38,9 +40,9 @@ void monitor_add(struct monitor *monitor, uint32_t number, int host, struct rank
 {
     const struct table *table = monitor->table;
     struct page_identity *identity = &view->page.identity;
-    bool own = strncmp(identity->job, table->id, strlen(table->id)) == 0;
-    if (!is_current(monitor, number) || monitor->hosts[host] != MONITOR_ASKED || !own ||
-        monitor->count >= VIEWS_OF_RANK * table->count) {
+    int most = table->attached ? VIEWS_OF_JOB : VIEWS_OF_RANK * table->count;
+    if (!is_current(monitor, number) || monitor->hosts[host] != MONITOR_ASKED ||
+        !table_has_job(table, identity->job) || monitor->count >= most) {
         rank_view_free(view);
         return;
     }
@@ -51,6 +53,11 @@ void monitor_add(struct monitor *monitor, uint32_t number, int host, struct rank
             monitor->seen[i] = true;
     }
     keep(monitor, view);
+}
+
+static bool answers(const struct monitor *monitor, int host)
+{
+    return monitor->hosts[host] != MONITOR_ASKED && monitor->hosts[host] != MONITOR_UNREACHED;
 }
 
 /* Adds a view of a process of which there is none. */
@@ -100,6 +107,28 @@ const char *monitor_program(char *const *words, char *name, size_t capacity)
     return name;
 }
 
+/* Adds views of the ranks that were seen on hosts that do not answer now, and keeps which ranks are known for
+ * the next look. */
+static void stand_in_for_known(struct monitor *monitor, const struct job_view_host *hosts)
+{
+    for (int i = 0; i < monitor->known_count; i++) {
+        for (int j = 0; j < monitor->table->hosts->count; j++) {
+            const struct page_identity *known = &monitor->known[i];
+            if (!hosts[j].answers && strcmp(hosts[j].name, known->host) == 0 &&
+                table_has_job(monitor->table, known->job))
+                keep(monitor, &(struct rank_view){.page.identity = *known});
+        }
+    }
+    struct page_identity *known =
+        reallocarray(monitor->known, (size_t)monitor->count + 1, sizeof *monitor->known);
+    if (!known)
+        return;
+    monitor->known = known;
+    monitor->known_count = monitor->count;
+    for (int i = 0; i < monitor->count; i++)
+        known[i] = monitor->views[i].page.identity;
+}
+
 /* Fills in what the launcher knows. */
 static void describe(const struct monitor *monitor, struct job_view_origin *origin,
                      struct job_view_host *hosts)
@@ -112,7 +141,7 @@ static void describe(const struct monitor *monitor, struct job_view_origin *orig
     origin->hosts = hosts;
     for (int i = 0; i < table->hosts->count; i++) {
         struct job_view_host *host = &hosts[origin->host_count++];
-        *host = (struct job_view_host){.answers = monitor->hosts[i] != MONITOR_ASKED};
+        *host = (struct job_view_host){.answers = answers(monitor, i)};
         host_title(&table->hosts->list[i], host->name, sizeof host->name);
         if (host->answers || !table->starter->silent)
             continue;
@@ -131,8 +160,9 @@ static void make_job_views(struct monitor *monitor, struct job_views *job_views)
 {
     struct table *table = monitor->table;
     char name[64];
-    struct job_view_origin origin = {.id = table->id,
-                                     .name = monitor_program(table->options->command, name, sizeof name)};
+    struct job_view_origin origin = {
+        .id = table->attached ? NULL : table->id,
+        .name = table->attached ? NULL : monitor_program(table->options->command, name, sizeof name)};
     struct job_view_host *hosts = calloc((size_t)table->hosts->count, sizeof *hosts);
     hvd_status status;
     hvd_code code = hosts ? HVD_OK : status_no_memory(&status);
@@ -143,6 +173,8 @@ static void make_job_views(struct monitor *monitor, struct job_views *job_views)
             if (!monitor->seen[i])
                 stand_in(monitor, process, hosts[process->place.host].answers);
         }
+        if (table->attached)
+            stand_in_for_known(monitor, hosts);
         code = job_views_make(monitor->views, monitor->count, &origin, job_views, &status);
         monitor->views = NULL;
         monitor->count = monitor->capacity = 0;
@@ -190,6 +222,9 @@ static void finish(struct monitor *monitor)
     struct monitor_asker served[MONITOR_ASKERS];
     int count = take_served(monitor, served);
     uv_timer_stop(&monitor->deadline);
+    monitor->complete = monitor->hosts && monitor->seen;
+    for (int i = 0; i < monitor->table->hosts->count && monitor->complete; i++)
+        monitor->complete = answers(monitor, i);
     if (monitor->hosts && monitor->seen)
         make_job_views(monitor, &job_views);
     monitor->under_way = false;
@@ -234,21 +269,28 @@ static void on_look(struct look *look, struct rank_view *views, int count)
     monitor_host_done(monitor, monitor->number, 0);
 }
 
-/* Asks the hosts on which processes of the job are left. */
+static void ask_host(struct monitor *monitor, int host)
+{
+    const struct table *table = monitor->table;
+    monitor->hosts[host] = MONITOR_ASKED;
+    if (!table->starter->look && look_start(&monitor->look, monitor->stacks, NULL))
+        monitor->hosts[host] = MONITOR_ANSWERED;
+    else if (table->starter->look && !table->starter->look(table, host, monitor->number, monitor->stacks))
+        monitor->hosts[host] = MONITOR_UNREACHED;
+}
+
+/* Asks the hosts on which processes of the job are left; of an attached job all. */
 static void ask_hosts(struct monitor *monitor)
 {
     struct table *table = monitor->table;
     for (int i = 0; i < table->count; i++) {
         const struct process *process = table->list[i];
-        enum monitor_host *host = &monitor->hosts[process->place.host];
-        if (*host != MONITOR_NOT_ASKED || (table->starter->look && process->gone))
-            continue;
-        *host = MONITOR_ASKED;
-        if (table->starter->look)
-            table->starter->look(table, process->place.host, monitor->number, monitor->stacks);
-        else if (look_start(&monitor->look, monitor->stacks, NULL))
-            *host = MONITOR_ANSWERED;
+        bool asked = monitor->hosts[process->place.host] != MONITOR_NOT_ASKED;
+        if (!asked && !(table->starter->look && process->gone))
+            ask_host(monitor, process->place.host);
     }
+    for (int i = 0; table->attached && i < table->hosts->count; i++)
+        ask_host(monitor, i);
 }
 
 static void start(struct monitor *monitor)
@@ -288,6 +330,7 @@ void monitor_free(struct monitor *monitor)
 {
     look_free(&monitor->look);
     drop(monitor);
+    free(monitor->known);
 }
 
 hvd_code monitor_ask(struct monitor *monitor, enum stacks stacks, monitor_done_fn *done, void *argument,
@@ -310,4 +353,23 @@ void monitor_forget(struct monitor *monitor, const void *argument)
             monitor->askers[kept++] = monitor->askers[i];
     }
     monitor->asker_count = kept;
+}
+
+void monitor_print(const struct job_views *job_views, void *argument)
+{
+    struct table *table = argument;
+    char *text = NULL;
+    size_t length = 0;
+    FILE *file = open_memstream(&text, &length);
+    for (int i = 0; file && i < job_views->count; i++) {
+        fputs(i ? "\n" : "", file);
+        status_text_write(&job_views->list[i], file);
+    }
+    if (file)
+        fclose(file);
+    if (!job_views->count)
+        say(table, "no rank was started yet");
+    sink_put(table->err, text, length);
+    sink_flush(table->err);
+    free(text);
 }

@@ -24,7 +24,7 @@ struct monitor_asker {
     void *argument;
 };
 
-enum monitor_host { MONITOR_NOT_ASKED, MONITOR_ASKED, MONITOR_ANSWERED };
+enum monitor_host { MONITOR_NOT_ASKED, MONITOR_ASKED, MONITOR_UNREACHED, MONITOR_ANSWERED };
 
 struct monitor {
     struct table *table;
@@ -41,6 +41,11 @@ struct monitor {
     enum monitor_host *hosts; /* by their index in the table */
     bool *seen;               /* processes of the table with a view, by their index there */
     int seen_count;           /* processes that the table had when the look began */
+    /* Of an attached job: the ranks that the last look has found, or of which it knew that their hosts do not
+     * answer; and whether all hosts have answered to it. */
+    struct page_identity *known;
+    int known_count;
+    bool complete;
 };
 
 void monitor_init(struct monitor *monitor, struct table *table);
@@ -53,6 +58,9 @@ hvd_code monitor_ask(struct monitor *monitor, enum stacks stacks, monitor_done_f
 
 /* The asker with this argument no longer wants to be called. */
 void monitor_forget(struct monitor *monitor, const void *argument);
+
+/* Prints what a look has found on stderr, for whoever has asked by a signal; the argument is the table. */
+void monitor_print(const struct job_views *job_views, void *argument);
 
 /* Returns the name of what the words of a command run: "train" for `python train.py` and `python -m train`.
  */

@@ -73,6 +73,10 @@ const struct option option_table[] = {
      "Show what your running jobs do and wait for, and end; the start of a job's id may follow. With -H or "
      "--hostfile (slots may be left out) the ranks on these hosts, for jobs that something else has started. "
      "Exit code: 0 healthy, 3 a rank is late, 4 a rank is stopped or has failed, 1 no such job"},
+    {GROUP_STATUS, "", "monitor", "", OPTION_SWITCH, FIELD(monitor),
+     "Serve metrics and the live page of a job that something else has started (--metrics-port, "
+     "--metrics-discovery, --metrics-file), and write its --report, until it ends; the start of its id may "
+     "follow. With -H or --hostfile (slots may be left out) the ranks on these hosts"},
     {GROUP_STATUS, "", "stacks", "RANKS", OPTION_TEXT, FIELD(stacks),
      "With --status: show where the program is on these ranks: late (up to 8 of a job on a host, and those "
      "that "
@@ -269,7 +273,7 @@ hvd_code options_parse(struct options *options, char **argv, hvd_status *status)
     /* The name of the program may be missing. */
     argv += *argv != NULL;
     /* A dash alone is a command. */
-    while (*argv && (options->status || (argv[0][0] == '-' && argv[0][1]))) {
+    while (*argv && (options->status || options->monitor || (argv[0][0] == '-' && argv[0][1]))) {
         if (strcmp(*argv, "--") == 0) {
             argv++;
             break;
@@ -277,11 +281,15 @@ hvd_code options_parse(struct options *options, char **argv, hvd_status *status)
         if (argv[0][0] == '-')
             TRY(parse_option(options, &argv, status));
         else if (options->job)
-            return status_set(status, HVD_INVALID_ARGUMENT, "--status takes one job, not %s as well", *argv);
+            return status_set(status, HVD_INVALID_ARGUMENT, "--%s takes one job, not %s as well",
+                              options->status ? "status" : "monitor", *argv);
         else
             options->job = *argv++;
     }
     options->command = argv;
+    if (options->monitor && options->status)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "--status looks at jobs once, --monitor until one has ended; give one of them");
     const char *stacks = options->stacks ? options->stacks : "late";
     if (!options->status && (options->json || options->stacks || options->watch_seconds > 0))
         return status_set(status, HVD_INVALID_ARGUMENT, "--json, --stacks and --watch need --status");

@@ -74,7 +74,8 @@ struct options {
     const char *report;             /* path of the HTML file about the job, or NULL */
     bool verbose, help, version, check_build, agent;
     bool status;          /* of running jobs */
-    const char *job;      /* --status: the start of a job's id, or NULL */
+    bool monitor;         /* a job that something else has started */
+    const char *job;      /* with these: the start of a job's id, or NULL */
     bool json;            /* --status: for programs */
     const char *stacks;   /* --status: of which ranks: "late", "all", "none", or NULL */
     const char *timeline; /* with status: a file that gets the last steps of all ranks; or NULL */

@@ -255,6 +255,14 @@ hvd_code table_open(struct table *table, hvd_status *status)
     return watch_signals(table, status);
 }
 
+bool table_has_job(const struct table *table, const char *job)
+{
+    const char *id = table->attached ? table->attached : table->id;
+    size_t length = strlen(id);
+    bool ends = !table->attached_whole || !job[length] || job[length] == '-';
+    return strncmp(job, id, length) == 0 && ends;
+}
+
 struct process *table_add(struct table *table, int slot, const struct place *place)
 {
     struct sink *sinks[OUTPUTS] = {table->out, table->err, NULL};

@@ -89,6 +89,8 @@ struct table {
     int count;
     int epoch, size; /* the epoch that has begun, and its number of ranks */
     char id[JOB_ID_DIGITS + 1], secret[JOB_SECRET_DIGITS + 1];
+    const char *attached; /* the id, or its start, of a job that something else has started; NULL: none */
+    bool attached_whole;  /* that is the whole id */
     hvd_rendezvous *rendezvous;                 /* if this process serves it */
     hvd_watch *watch;                           /* for fault records, there; or NULL */
     uv_poll_t *published;                       /* the watch has news */
@@ -116,6 +118,10 @@ struct table {
 hvd_code table_open(struct table *table, hvd_status *status);
 /* Kills what is left, and frees all but the rows of the agents. */
 void table_close(struct table *table);
+
+/* Returns true if a rank that calls its job so belongs to the job of the table, or to one that some of its
+ * ranks have formed. */
+bool table_has_job(const struct table *table, const char *job);
 
 /* Adds a row, whose process is not started. NULL: out of memory. */
 struct process *table_add(struct table *table, int slot, const struct place *place);

@@ -118,7 +118,8 @@ hvd_code sampler_open(struct sampler *sampler, struct table *table, hvd_status *
     sampler->ranks = calloc((size_t)table->size, sizeof *sampler->ranks);
     if (!sampler->course || !sampler->ranks)
         return status_no_memory(status);
-    energy_open(&sampler->energy, POWERCAP);
+    if (!table->attached) /* otherwise what the job has used before is not known */
+        energy_open(&sampler->energy, POWERCAP);
     return uv_timer_start(&sampler->timer, on_timer, OFTEN, 0) ? status_no_memory(status) : HVD_OK;
 }
 

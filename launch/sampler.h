@@ -15,7 +15,7 @@ struct sampler {
     struct course_rank *ranks; /* [the job's] for a look */
     char *status;              /* the last look as JSON (status_json.h); NULL: there was none */
     char *before_end;  /* the last one before the job was to end; NULL: it is not to end, or there was none */
-    int64_t started;   /* clock_now's, as the next one */
+    int64_t started;   /* the job, or this one: clock_now's, as the next one */
     int64_t looked_at; /* 0: not yet */
     int64_t stacks_at; /* when it has last asked for stacks; 0: not yet */
     bool hangs;        /* at the last look a request had waited for long */

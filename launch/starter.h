@@ -26,9 +26,9 @@ struct starter_ops {
     int (*clock)(const struct process *process, int64_t *ahead);
     /* A child of this process has ended. Not every child has a row. */
     void (*child_ended)(struct table *table, pid_t pid, int exit_code, int signal);
-    /* Asks a host for the views of its ranks, which are passed to monitor.h. NULL: all processes are
-     * children of this one. */
-    void (*look)(const struct table *table, int host, uint32_t number, enum stacks stacks);
+    /* Asks a host for the views of its ranks, which are passed to monitor.h. Returns false if it can't be
+     * asked. NULL: all processes are on this host. */
+    bool (*look)(const struct table *table, int host, uint32_t number, enum stacks stacks);
     /* Asks a host for what its ranks have recorded; record_query.h is notified once all has arrived. Returns
      * false if it does not answer. NULL as above. */
     bool (*record_query)(const struct table *table, int host, uint32_t number,

@@ -72,16 +72,6 @@ static hvd_code look_here(const struct options *options, const struct launchers 
     return job_views_make(views, count, &origin, job_views, status);
 }
 
-/* Looks at the pages of the hosts that the user has given. */
-static hvd_code look_there(const struct options *options, const struct status_hosts *where,
-                           struct job_views *job_views, int *failed, hvd_status *status)
-{
-    int count;
-    struct rank_view *views = status_hosts_look(where, stacks_of(options), &count, failed);
-    const struct job_view_origin origin = {.taken = clock_now(), .taken_at = nanoseconds_since_1970()};
-    return job_views_make(views, count, &origin, job_views, status);
-}
-
 /* Asks the launchers on this host, and says which of them do not answer. */
 static void ask_launchers(const struct options *options, struct launchers *launchers,
                           struct job_views *job_views)
@@ -122,16 +112,6 @@ static void print(const struct job_views *job_views, const struct options *optio
     }
 }
 
-static void print_time(void)
-{
-    char text[32] = "";
-    time_t now = time(NULL);
-    struct tm parts;
-    if (localtime_r(&now, &parts))
-        strftime(text, sizeof text, "%H:%M:%S", &parts);
-    printf("%s%s\n", isatty(STDOUT_FILENO) ? CLEAR_SCREEN : "", text);
-}
-
 /* Writes the timeline of the only job, and says so. Returns the exit code. */
 static int write_timeline(const struct options *options, const struct printed *printed)
 {
@@ -151,6 +131,61 @@ static int write_timeline(const struct options *options, const struct printed *p
     return code ? EXIT_NO_TIMELINE : printed->worst;
 }
 
+static void print_time(const struct options *options)
+{
+    char text[32] = "";
+    time_t now = time(NULL);
+    struct tm parts;
+    if (options->watch_seconds <= 0 || options->json)
+        return;
+    if (localtime_r(&now, &parts))
+        strftime(text, sizeof text, "%H:%M:%S", &parts);
+    printf("%s%s\n", isatty(STDOUT_FILENO) ? CLEAR_SCREEN : "", text);
+}
+
+/* The answer to a look at the hosts that the user has given. */
+struct answer {
+    const struct options *options;
+    struct printed *printed;
+    bool there;
+};
+
+static void on_look(const struct job_views *job_views, void *argument)
+{
+    struct answer *answer = argument;
+    print_time(answer->options);
+    print(job_views, answer->options, answer->printed);
+    answer->there = true;
+}
+
+static hvd_code look_there(const struct options *options, struct attached *hosts, struct printed *printed,
+                           hvd_status *status)
+{
+    struct answer answer = {.options = options, .printed = printed};
+    TRY(monitor_ask(&hosts->monitor, stacks_of(options), on_look, &answer, status));
+    while (!answer.there)
+        attached_turn(hosts);
+    return HVD_OK;
+}
+
+/* The pages of this host, and what launchers here have to say. */
+static hvd_code look_at_this_host(const struct options *options, struct printed *printed, hvd_status *status)
+{
+    struct launchers launchers = {0};
+    struct job_views whole = {0}, seen = {0};
+    ask_launchers(options, &launchers, &whole);
+    hvd_code code = look_here(options, &launchers, &seen, status);
+    print_time(options);
+    print(&whole, options, printed);
+    print(&seen, options, printed);
+    if (options->timeline && printed->count)
+        printed->worst = write_timeline(options, printed);
+    job_views_free(&whole);
+    job_views_free(&seen);
+    launchers_free(&launchers);
+    return code;
+}
+
 /* Returns the exit code of a look that some hosts have not taken part in: ranks there may be in trouble. */
 static int say_unasked(const struct printed *printed, int failed, int hosts)
 {
@@ -160,46 +195,40 @@ static int say_unasked(const struct printed *printed, int failed, int hosts)
 }
 
 /* Returns the worst verdict, or -1 if there is no such job. */
-static int print_once(const struct options *options, const struct status_hosts *where)
+static int print_once(const struct options *options, struct attached *hosts)
 {
     struct printed printed = {.worst = -1};
-    struct launchers launchers = {0};
-    struct job_views whole = {0}, seen = {0};
     hvd_status status;
-    int failed = 0;
-    if (!where)
-        ask_launchers(options, &launchers, &whole);
-    if (where ? look_there(options, where, &seen, &failed, &status)
-              : look_here(options, &launchers, &seen, &status))
+    if (hosts ? look_there(options, hosts, &printed, &status) : look_at_this_host(options, &printed, &status))
         fprintf(stderr, "horovodrun: %s\n", status.text);
-    if (options->watch_seconds > 0 && !options->json)
-        print_time();
-    print(&whole, options, &printed);
-    print(&seen, options, &printed);
-    if (options->timeline && printed.count)
-        printed.worst = write_timeline(options, &printed);
     fflush(stdout);
-    if (failed)
-        printed.worst = say_unasked(&printed, failed, where->hosts->count);
-    job_views_free(&whole);
-    job_views_free(&seen);
-    launchers_free(&launchers);
-    return printed.worst;
+    int failed = hosts ? attached_unreached(hosts) : 0;
+    return failed ? say_unasked(&printed, failed, hosts->table.hosts->count) : printed.worst;
 }
 
-int status_print(const struct options *options, const struct status_hosts *where)
+/* Agents end if they don't hear of this process for long. */
+static void wait_for_next(const struct options *options, struct attached *hosts)
+{
+    int64_t next = clock_after(options->watch_seconds);
+    if (!hosts)
+        pause_for(options->watch_seconds);
+    while (hosts && clock_now() < next)
+        attached_turn(hosts);
+}
+
+int status_print(const struct options *options, struct attached *hosts)
 {
     const char *job = options->job;
-    int worst = print_once(options, where), last = worst;
+    int worst = print_once(options, hosts), last = worst;
     while (options->watch_seconds > 0 && worst >= 0 && !ferror(stdout)) {
         last = worst;
-        pause_for(options->watch_seconds);
-        worst = print_once(options, where);
+        wait_for_next(options, hosts);
+        worst = print_once(options, hosts);
     }
     if (last >= 0 && worst < 0)
         fprintf(stderr, "horovodrun: no such job runs any longer\n");
     else if (last < 0)
         fprintf(stderr, "horovodrun: no job %s%sof this user runs on %s\n", job ? job : "", job ? " " : "",
-                where ? "these hosts" : "this host");
+                hosts ? "these hosts" : "this host");
     return last < 0 ? VERDICT_NO_JOB : last;
 }

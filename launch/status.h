@@ -2,11 +2,11 @@
 #ifndef HVD_LAUNCH_STATUS_H
 #define HVD_LAUNCH_STATUS_H
 
-#include "status_hosts.h"
+#include "attached.h"
 
 /* Prints the jobs whose id starts with the word that follows the options, or all of them; with --watch again
- * and again. `where`: hosts that the user has given; NULL: none. Returns the exit code: enum verdict, that of
+ * and again. `hosts`: those that the user has given; NULL: none. Returns the exit code: enum verdict, that of
  * the job that is worst off. */
-int status_print(const struct options *options, const struct status_hosts *where);
+int status_print(const struct options *options, struct attached *hosts);
 
 #endif

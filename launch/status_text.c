@@ -66,6 +66,11 @@ static void put_job(const struct job_view *job_view, FILE *file)
     if (job_view->steps.count)
         put_steps(job_view, file);
     fputc('\n', file);
+    int others = job_view->size - job_view->count;
+    if (!job_view->whole && others > 0)
+        fprintf(file,
+                "unseen   %d rank%s: ended, or on other hosts; -H a,b,... asks all hosts that you name\n",
+                others, others == 1 ? "" : "s");
 }
 
 static void put_waiting(const struct job_view *job_view, FILE *file)
@@ -91,8 +96,6 @@ struct row {
     char state[PAGE_TITLE + 32];
     char ranks[RANKS_SHOWN], name[HOSTS_SHOWN]; /* name: of the host, or how many there are */
     const char *host;                           /* of the first rank */
-    int hosts;                                  /* that have such ranks */
-    const char *last_host;
     int count;
     bool late;
     double in_horovod;     /* sum of shares */
@@ -104,11 +107,8 @@ struct row {
 static void add_to_row(const struct job_view *job_view, struct row *row, const struct rank_view *rank)
 {
     double share = job_view_share_in_horovod(job_view, rank);
-    const char *host = job_view_host_of(rank);
     if (!row->count++)
-        row->host = host;
-    row->hosts += !row->last_host || strcmp(row->last_host, host) != 0;
-    row->last_host = host;
+        row->host = job_view_host_of(rank);
     row->in_horovod += share;
     row->memory_bytes = rank->memory_bytes > row->memory_bytes ? rank->memory_bytes : row->memory_bytes;
     if (rank->late_share > row->late_share) {
@@ -140,13 +140,26 @@ static int make_rows(const struct job_view *job_view, struct row *rows, uint8_t 
     return made;
 }
 
+/* Ranks may be dealt out to the hosts in turn. */
+static bool has_ranks_of(const struct job_view *job_view, const char *host, const uint8_t *of, int at)
+{
+    for (int i = 0; i < job_view->count; i++) {
+        if (of[i] == at && strcmp(job_view_host_of(&job_view->ranks[i]), host) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void name_row(const struct job_view *job_view, struct row *row, const uint8_t *of, int at)
 {
+    int hosts = 0;
     job_view_ranks(job_view, of, at, row->ranks, sizeof row->ranks);
-    if (row->hosts == 1)
+    for (int i = 0; i < job_view->host_count; i++)
+        hosts += has_ranks_of(job_view, job_view->hosts[i].name, of, at);
+    if (hosts == 1)
         append_text(row->name, sizeof row->name, "%s", row->host);
     else
-        append_text(row->name, sizeof row->name, "%d hosts", row->hosts);
+        append_text(row->name, sizeof row->name, "%d hosts", hosts);
 }
 
 /* The state comes last: it may be long. */

@@ -1,0 +1,208 @@
+"""horovodrun --monitor beside jobs that mpirun or torchrun has started: metrics, discovery, page and report
+until the job ends, and what it says where it can't."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from conftest import OnHosts, wait_until
+from starter import OPEN_MPI, Starter
+from test_metrics import PROGRAM, samples
+from test_monitoring import SCRAPE, Prometheus, needs_prometheus
+from test_status_on_hosts import agents_of
+from virtual_hosts import VirtualHosts
+
+HOSTS = ("a", "b")
+
+
+class Mpirun:
+    """A job of three ranks on two hosts, by Open MPI; it runs until it is told to stop."""
+
+    def __init__(self, starter: Starter, on_hosts: OnHosts) -> None:
+        self.stop = starter.folder / "stop"
+        where = ["-H", "a:2,b:1", "--map-by", "node", "-x", "HOME", "-x", "PATH", "-np", "3"]
+        program = [*starter.launcher.python(PROGRAM), str(self.stop)]
+        self.process = starter.start(on_hosts.hosts.enter("a", starter.folder), *OPEN_MPI, *where, *program)
+        self.on_hosts = on_hosts
+        assert wait_until(self.runs), self.process.poll()
+
+    def runs(self) -> bool:
+        result = self.on_hosts.run("--status", "--stacks", "none", "-H", "a,b")
+        return " 3 ranks on 2 hosts " in result.stdout and "step" in result.stdout
+
+    def end(self) -> None:
+        self.stop.touch()
+        _, errors = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, errors
+
+
+class Monitor:
+    """horovodrun --monitor on host a, which listens at any port and announces it in a folder."""
+
+    def __init__(self, on_hosts: OnHosts, *words: str, discovery: Path | None = None) -> None:
+        self.on_hosts = on_hosts
+        self.folder = discovery or on_hosts.launcher.folder / "discovery"
+        self.folder.mkdir(exist_ok=True)
+        self.messages = on_hosts.launcher.folder / "monitor"
+        with self.messages.open("w") as messages:
+            self.process = on_hosts.start(
+                "--monitor", *words, "--metrics-discovery", str(self.folder), stderr=messages
+            )
+        assert wait_until(lambda: self.process.poll() is not None or any(self.folder.iterdir())), self.text()
+        assert self.process.poll() is None, self.text()
+
+    def text(self) -> str:
+        return self.messages.read_text()
+
+    def announced(self) -> dict[str, Any]:
+        [found] = json.loads(next(self.folder.glob("*.json")).read_text())
+        return dict(found)
+
+    def scrape(self) -> dict[str, float]:
+        port = self.announced()["targets"][0].split(":")[1]
+        result = self.on_hosts.run(self.on_hosts.launcher.script(SCRAPE), port, program=sys.executable)
+        return samples(json.loads(result.stdout)[1]) if result.returncode == 0 else {}
+
+    def up(self) -> list[float]:
+        found = self.scrape()
+        return [found.get(f'horovod_rank_up{{rank="{rank}"}}', -1) for rank in range(3)]
+
+
+def test_metrics_page_and_report(starter: Starter, on_hosts: OnHosts) -> None:
+    job = Mpirun(starter, on_hosts)
+    report = starter.folder / "report.html"
+    monitor = Monitor(on_hosts, "-H", "a,b", "--report", str(report))
+    assert wait_until(lambda: monitor.up() == [1, 1, 1]), monitor.text()
+    first = monitor.scrape()
+    name = 'horovod_requests_total{rank="2",operation="allreduce"}'
+    assert wait_until(lambda: monitor.scrape().get(name, 0) > first[name]), "it counts"
+    assert first["horovod_ranks"] == 3 and first["horovod_ranks_silent"] == 0
+    [job_info] = [labels for labels in first if labels.startswith("horovod_job_info{")]
+    assert monitor.announced()["labels"]["job_name"] in job_info
+    assert re.search(
+        r"^horovodrun: job \S+: 3 of its 3 ranks are seen, on 2 hosts$", monitor.text(), re.MULTILINE
+    )
+    assert "live page: http://127.0.0.1:" in monitor.text()
+    job.end()
+    assert monitor.process.wait(60) == 0, monitor.text()
+    assert re.search(r"^horovodrun: job \S+ has ended$", monitor.text(), re.MULTILINE)
+    assert not list(monitor.folder.iterdir()), "the file is removed"
+    data = r'<script type="application/json" id="data">(.*?)</script>'
+    [text] = re.findall(data, report.read_text(), re.DOTALL)
+    found = json.loads(text)
+    assert "it does not know how it ended" in found["outcome"]["text"]
+    assert [late["rank"] for late in found["course"]["late"]] == [0, 1, 2]
+    assert found["course"]["steps"] > 10 and found["course"]["cost"]["rank_seconds"] > 1
+
+
+@needs_prometheus
+def test_a_prometheus_scrapes_it(starter: Starter, on_hosts: OnHosts) -> None:
+    job = Mpirun(starter, on_hosts)
+    prometheus = Prometheus(on_hosts, starter.folder)
+    monitor = Monitor(on_hosts, "-H", "a,b", discovery=prometheus.discovery)
+    assert wait_until(lambda: "=> 1 " in prometheus.ask('up{job="horovod"}')), monitor.text()
+    assert wait_until(lambda: "=>" in prometheus.ask('rate(horovod_requests_total{rank="2"}[5s]) > 0'))
+    job.end()
+    assert monitor.process.wait(60) == 0, monitor.text()
+    assert wait_until(lambda: not prometheus.ask('up{job="horovod"}'))
+
+
+def test_a_host_that_does_not_answer(starter: Starter, on_hosts: OnHosts, hosts: VirtualHosts) -> None:
+    """Its ranks stay known; a monitor that is ended leaves the job alone."""
+    job = Mpirun(starter, on_hosts)
+    monitor = Monitor(on_hosts, "-H", "a,b")
+    assert wait_until(lambda: monitor.up() == [1, 1, 1]), monitor.text()
+    [agent] = agents_of(hosts, "b")
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        assert wait_until(lambda: monitor.up() == [1, 0, 1]), monitor.scrape()
+        assert monitor.scrape()["horovod_ranks_silent"] == 1
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert wait_until(lambda: monitor.up() == [1, 1, 1]), monitor.text()
+    os.kill(agent, signal.SIGKILL)
+    assert wait_until(lambda: monitor.up() == [1, 0, 1]), monitor.scrape()
+    assert "horovodrun: lost host b, whose ranks can't be seen any longer: " in monitor.text()
+    [launcher] = starter.launcher.named("horovodrun")
+    os.kill(launcher, signal.SIGINT)
+    assert monitor.process.wait(30) == 130, monitor.text()
+    assert not list(monitor.folder.iterdir()), "the file is removed"
+    assert job.process.poll() is None
+    job.end()
+
+
+def run(on_hosts: OnHosts, *words: str) -> subprocess.CompletedProcess[str]:
+    return on_hosts.run("--monitor", *words, seconds=30)
+
+
+def test_where_it_can_not(starter: Starter, on_hosts: OnHosts) -> None:
+    result = run(on_hosts)
+    assert result.returncode == 2 and "--monitor needs --metrics-port, --metrics-discovery, " in result.stderr
+    result = run(on_hosts, "--metrics-port", "0")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "horovodrun: no job of this user runs on this host; -H a,b looks at others\n"
+    result = run(on_hosts, "abc", "--metrics-port", "0", "-H", "a,b")
+    assert (result.returncode, result.stderr) == (
+        1,
+        "horovodrun: no job abc of this user runs on these hosts\n",
+    )
+    result = run(on_hosts, "--metrics-port", "0", "-H", "a,nowhere")
+    assert result.returncode == 1
+    assert "host nowhere: its name is unknown" in result.stderr and "leave out those" in result.stderr
+    stop = starter.folder / "stop"
+    jobs = [
+        on_hosts.start("-np", "2", *starter.launcher.python(PROGRAM), str(stop), stderr=subprocess.DEVNULL)
+        for _ in range(2)
+    ]
+    assert wait_until(lambda: len(on_hosts.run("--status", "--json").stdout.splitlines()) == 2)
+    several = r"horovodrun: there are 2 jobs: (\w+), \w+; name one, as in horovodrun --monitor \1\n"
+    result = run(on_hosts, "--metrics-port", "0")
+    found = re.fullmatch(several, result.stderr)
+    assert result.returncode == 2 and found, result.stderr
+    taken = subprocess.Popen(
+        [*on_hosts.hosts.enter("a"), sys.executable, "-c", LISTEN], stdout=subprocess.PIPE, text=True
+    )
+    assert taken.stdout
+    port = taken.stdout.readline().strip()
+    result = run(on_hosts, found[1][:12], "--metrics-port", port)
+    taken.kill()
+    assert result.returncode == 1 and f"127.0.0.1:{port}" in result.stderr, result.stderr
+    stop.touch()
+    assert [job.wait(60) for job in jobs] == [0, 0]
+
+
+LISTEN = """
+import socket, time
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+time.sleep(60)
+"""
+
+
+def test_torchrun_on_this_host(starter: Starter, on_hosts: OnHosts) -> None:
+    words = ["torchrun", "--no-python", "--standalone", "--nproc-per-node"]
+    stop = starter.folder / "stop"
+    program = [*starter.launcher.python(PROGRAM), str(stop)]
+    job = starter.start(on_hosts.hosts.enter("b", starter.folder), *words, "3", *program)
+    file = starter.folder / "metrics"
+
+    def starts() -> bool:
+        monitor.append(on_hosts.start("--monitor", "--metrics-file", str(file), host="b"))
+        return (
+            wait_until(lambda: monitor[-1].poll() is not None or file.exists()) and monitor[-1].poll() is None
+        )
+
+    monitor: list[subprocess.Popen[str]] = []
+    assert wait_until(starts)
+    assert wait_until(lambda: file.exists() and 'horovod_rank_up{rank="2"} 1' in file.read_text())
+    stop.touch()
+    job.communicate(timeout=60)
+    _, errors = monitor[-1].communicate(timeout=60)
+    assert monitor[-1].returncode == 0 and not file.exists(), errors
