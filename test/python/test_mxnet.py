@@ -355,6 +355,28 @@ def test_a_trainer_counts_steps(style: str, counted_steps: Any, rank: int) -> No
     assert counted_steps(lambda: train(net, trainer, [data(rank)], 4)) == 4
 
 
+def test_two_trainers_make_one_step(counted_steps: Any, rank: int) -> None:
+    """A generator and a critic without a prefix, of which the critic is updated twice a step at last."""
+    nets = [network(1), network(2)]
+    x, y = data(rank)
+    trainers = []
+    for net in nets:
+        net(x)
+        trainers.append(hvd.DistributedTrainer(net.collect_params(), "sgd"))
+
+    def update(which: int) -> None:
+        train(nets[which], trainers[which], [(x, y)], 1)
+
+    def alternate(times: int) -> None:
+        for _ in range(4):
+            update(0)
+            for _ in range(times):
+                update(1)
+
+    assert counted_steps(lambda: alternate(1)) == 4
+    assert counted_steps(lambda: alternate(2)) == 8
+
+
 @pytest.mark.parametrize("together", [False, True])
 def test_an_optimizer_counts_steps(together: bool, counted_steps: Any) -> None:
     """Also one that is given each of many parameters by itself."""
