@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -386,13 +386,11 @@ BUDGETS = {
     "lint": 300, "sanitize": 500, "fuzz": 100,
 }  # fmt: skip
 
-# Kinds of one lane run one after the other, lanes side by side: most tests wait more than they compute. The
-# last lane only computes; it has low priority and first builds what sanitize and fuzz run.
-LANES = (
-    ("launch",),
-    ("unit", "group", "python", "sanitize", "fuzz", *SPECIAL),
-    ("house", "simulate", "model", "lint"),
-)
+# Two of the first kinds run at a time, as most of their tests wait more than they compute; the next starts
+# when one has finished, the longest first. The others only compute: they run one after the other with low
+# priority, after what sanitize and fuzz run has been built.
+WAITING = ("launch", "python", "sanitize", "group", "unit", "fuzz", *SPECIAL)
+COMPUTING = ("house", "simulate", "model", "lint")
 
 
 def run(kind: str, result: Result) -> None:
@@ -407,8 +405,10 @@ def run(kind: str, result: Result) -> None:
 def run_all(kinds: list[str]) -> dict[str, Result]:
     results = {kind: Result() for kind in kinds}
     built = threading.Event()
-    with ThreadPoolExecutor(len(LANES)) as pool:
-        lanes = [pool.submit(run_lane, lane, results, built) for lane in LANES]
+    waiting = iter([kind for kind in WAITING if kind in results])
+    with ThreadPoolExecutor(3) as pool:
+        lanes = [pool.submit(run_computing, results, built)]
+        lanes += [pool.submit(run_lane, waiting, results, built) for _ in range(2)]
         try:
             for each in as_completed(lanes):
                 each.result()
@@ -418,19 +418,24 @@ def run_all(kinds: list[str]) -> dict[str, Result]:
     return results
 
 
-def run_lane(lane: tuple[str, ...], results: dict[str, Result], built: threading.Event) -> None:
-    if lane is LANES[-1]:
-        if len(results) > 1:
-            lower_priority()
-        try:
-            build_sanitized(results)
-        finally:
-            built.set()
-    for kind in lane:
-        if kind in results and not stopping.is_set():
-            if kind in ("sanitize", "fuzz"):
-                built.wait()
-            run(kind, results[kind])
+def run_computing(results: dict[str, Result], built: threading.Event) -> None:
+    if len(results) > 1:
+        lower_priority()
+    try:
+        build_sanitized(results)
+    finally:
+        built.set()
+    run_lane(iter([kind for kind in COMPUTING if kind in results]), results, built)
+
+
+def run_lane(kinds: Iterator[str], results: dict[str, Result], built: threading.Event) -> None:
+    """Runs the next kind until there is none; two lanes may share the kinds."""
+    for kind in kinds:
+        if stopping.is_set():
+            return
+        if kind in ("sanitize", "fuzz"):
+            built.wait()
+        run(kind, results[kind])
 
 
 def build_sanitized(results: dict[str, Result]) -> None:
