@@ -2,6 +2,7 @@
  * two points is exact, also after points between them were removed. */
 #include "course.h"
 #include "json.h"
+#include "lateness.h"
 #include "units.h"
 
 #include "base/status.h"
@@ -315,7 +316,9 @@ static void write_late(const struct course *course, FILE *file)
             continue;
         fprintf(file, "%s{\"rank\": %d, ", comma, i);
         json_put_text(file, "host", each->host);
-        fprintf(file, ", \"share\": %.4f, \"ms\": %.4g}", course->at > 0 ? each->late / course->at : 0,
+        double share = course->at > 0 ? each->late / course->at : 0;
+        fprintf(file, ", \"share\": %.4f, \"late\": %s, \"ms\": %.4g}", share,
+                share >= LATENESS_LEAST ? "true" : "false",
                 course->steps > 0 ? 1000 * each->late / course->steps : 0);
         comma = ", ";
     }

@@ -5,6 +5,8 @@
 
 #include "rank_view.h"
 
+#define LATENESS_LEAST 0.1 /* share of the time that the job runs; with less of it a rank is not late */
+
 /* Sets `late_ns` and `late_share` of the views, which are in the order of their ranks: what the whole job
  * has waited for each rank alone. A node counts its child's whole subtree, so what is counted above bounds
  * what is counted below; and no rank is late for longer than it was outside of Horovod until `now`. */

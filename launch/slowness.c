@@ -1,14 +1,15 @@
 /* slowness.c - see slowness.h. */
 #include "slowness.h"
+#include "lateness.h"
 
 #include "base/clock.h"
 #include "base/status.h"
 
 #include <stdlib.h>
 
-#define LATE_SHARE      0.1 /* of the time that the job runs */
-#define STARVED_SHARE   0.5 /* of the rank's time */
-#define CAUSE_SHARE     0.2 /* less of the lateness than that explains nothing */
+#define LATE_LEAST      (CLOCK_SECOND / 2) /* a job that has just started may lose all of its time */
+#define STARVED_SHARE   0.5                /* of the rank's time */
+#define CAUSE_SHARE     0.2                /* less of the lateness than that explains nothing */
 #define STARVED_SOONEST CLOCK_SECOND
 #define BUSY_SHARE      0.8 /* of the time, or of the waits of all ranks */
 #define WAITING_SHARE   0.2 /* of the time: with less the job does not depend on its network */
@@ -19,7 +20,13 @@ enum { STATES = sizeof(struct rank_view_times) / sizeof(uint64_t) };
 
 bool slowness_is_late(const struct rank_view *rank)
 {
-    return rank->late_share >= LATE_SHARE;
+    return rank->late_share >= LATENESS_LEAST && rank->late_ns >= LATE_LEAST;
+}
+
+bool slowness_holds_up(const struct job_view *job_view, int index)
+{
+    const struct page_waiting *waiting = job_view_late(job_view);
+    return (waiting && waiting->parts[index] == PART_MISSING) || slowness_is_late(&job_view->ranks[index]);
 }
 
 /* Returns 0 if the job has made no two steps. */

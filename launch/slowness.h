@@ -8,6 +8,9 @@
 /* Returns true if the job loses so much time to this rank that it is worth a word. */
 bool slowness_is_late(const struct rank_view *rank);
 
+/* Returns true if it does, or if ranks wait now for the rank of this index. */
+bool slowness_holds_up(const struct job_view *job_view, int index);
+
 /* Returns how much longer a step takes because of this rank, in seconds; 0: steps are not counted. */
 double slowness_per_step(const struct job_view *job_view, const struct rank_view *rank);
 

@@ -124,6 +124,7 @@ static void put_hosts(const struct job_view *job_view, FILE *file)
 static void put_links(const struct job_view *job_view, FILE *file)
 {
     double seconds = job_view_seconds(job_view);
+    const struct job_view_link *limit = slowness_limit(job_view);
     fputs("\"links\": [", file);
     for (int i = 0; i < job_view->link_count; i++) {
         const struct job_view_link *link = &job_view->links[i];
@@ -136,10 +137,10 @@ static void put_links(const struct job_view *job_view, FILE *file)
             file,
             ", \"bytes\": %" PRIu64 ", \"bytes_per_second\": %.0f, \"busy\": %.4f, \"busy_seconds\": %.3f, "
             "\"bytes_per_busy_second\": %.0f, \"receiver_limited_seconds\": %.3f, \"retransmitted\": %" PRIu64
-            "}",
+            ", \"limits\": %s}",
             link->bytes, seconds > 0 ? (double)link->bytes / seconds : 0, seconds > 0 ? busy / seconds : 0,
             busy, busy > 0 ? (double)link->bytes / busy : 0, (double)link->receiver_limited / CLOCK_SECOND,
-            link->retransmitted);
+            link->retransmitted, link == limit ? "true" : "false");
     }
     fputc(']', file);
 }
@@ -228,8 +229,9 @@ static int64_t waits_since(const struct rank_view *rank)
     return request ? request->submitted : 0;
 }
 
-static void put_rank(const struct job_view *job_view, const struct rank_view *rank, FILE *file)
+static void put_rank(const struct job_view *job_view, int index, FILE *file)
 {
+    const struct rank_view *rank = &job_view->ranks[index];
     const struct page_identity *identity = &rank->page.identity;
     char text[PAGE_TITLE + 64];
     verdict_state(rank, text, sizeof text);
@@ -245,9 +247,10 @@ static void put_rank(const struct job_view *job_view, const struct rank_view *ra
             job_view_share_in_horovod(job_view, rank), (double)rank->page.all.wait_ns / CLOCK_SECOND,
             rank->memory_bytes);
     fprintf(file,
-            "\"late_seconds\": %.3f, \"late_share\": %.4f, \"late_ms_per_step\": %.3f, "
+            "\"late\": %s, \"late_seconds\": %.3f, \"late_share\": %.4f, \"late_ms_per_step\": %.3f, "
             "\"program\": {\"running\": %.3f, \"runnable\": %.3f, \"blocked\": %.3f}, ",
-            (double)rank->late_ns / CLOCK_SECOND, rank->late_share, 1000 * slowness_per_step(job_view, rank),
+            slowness_holds_up(job_view, index) ? "true" : "false", (double)rank->late_ns / CLOCK_SECOND,
+            rank->late_share, 1000 * slowness_per_step(job_view, rank),
             (double)rank->times.running / CLOCK_SECOND, (double)rank->times.runnable / CLOCK_SECOND,
             (double)rank->times.blocked / CLOCK_SECOND);
     put_checks(&rank->page, file);
@@ -274,7 +277,7 @@ void status_json_write(const struct job_view *job_view, FILE *file)
     fputs(", \"ranks\": [", file);
     for (int i = 0; i < job_view->count; i++) {
         fputs(i ? ", " : "", file);
-        put_rank(job_view, &job_view->ranks[i], file);
+        put_rank(job_view, i, file);
     }
     fputs("]}\n", file);
 }

@@ -121,11 +121,9 @@ static void add_to_row(const struct job_view *job_view, struct row *row, const s
  * `of` has the row of each rank. */
 static int make_rows(const struct job_view *job_view, struct row *rows, uint8_t *of)
 {
-    const struct page_waiting *waiting = job_view_late(job_view);
     int made = 0;
     for (int i = 0; i < job_view->count; i++) {
-        struct row row = {.late = (waiting && waiting->parts[i] == PART_MISSING) ||
-                                  slowness_is_late(&job_view->ranks[i])};
+        struct row row = {.late = slowness_holds_up(job_view, i)};
         int at = 0;
         verdict_state(&job_view->ranks[i], row.state, sizeof row.state);
         while (at < made && (rows[at].late != row.late || strcmp(rows[at].state, row.state) != 0))

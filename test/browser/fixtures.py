@@ -60,7 +60,7 @@ def make_rank(rank: int, host: str, local_rank: int) -> dict[str, Any]:
     return {
         "rank": rank, "host": host, "local_rank": local_rank, "pid": 7700 + rank, "state": "waits",
         "text": "waits in allreduce.fc1.weight", "seconds": 0.02, "in_horovod": 0.22 + 0.02 * noise.random(),
-        "late_share": 0.004 * noise.random(), "late_ms_per_step": 0.3 * noise.random(),
+        "late": False, "late_share": 0.004 * noise.random(), "late_ms_per_step": 0.3 * noise.random(),
         "program": {"running": 0.7, "runnable": 0.03, "blocked": 0.02},
         "memory_bytes": 5.1e8 + 1e6 * noise.random(),
         "counters": {"allreduce": {"requests": 193683, "failed": 0, "batches": 4812, "bytes": 123e9}},
@@ -74,7 +74,7 @@ def make_late(status: dict[str, Any], late: int) -> None:
     rank |= {
         "state": "program", "text": "sleeps in its own program: dataset.py:43, in __getitem__",
         "seconds": 14.2,
-        "in_horovod": 0.03, "late_share": 0.31, "late_ms_per_step": 23.1,
+        "in_horovod": 0.03, "late": True, "late_share": 0.31, "late_ms_per_step": 23.1,
         "stack": stack(43, "__getitem__", 'img = open(path).read()  # <b>"quoted" & marked</b>'),
     }  # fmt: skip
     for each in others:
@@ -173,7 +173,8 @@ def course_of(status: dict[str, Any]) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "version": 1, "steps": 12031, "points": points, "verdicts": verdicts,
-        "late": [{"rank": r["rank"], "host": r["host"], "share": r["late_share"], "ms": r["late_ms_per_step"]}
+        "late": [{"rank": r["rank"], "host": r["host"], "share": r["late_share"], "ms": r["late_ms_per_step"],
+                  "late": r["late"]}
                  for r in status["ranks"]],
         "cost": {"text": "2.1 rank-hours: 71 % computing, 22 % waiting for rank 1, 4 % moving 0.9 TB, "
                  "3 % starting; engine 0.02 core-hours; 118 kJ", "rank_seconds": 7560, "computing": 0.71,
@@ -197,6 +198,7 @@ def make(case: str, size: int) -> dict[str, Any]:
         "ranks": ranks,
         "links": [{"from": name, "to": hosts[(i + 1) % host_count], "bytes_per_second": 4.1e8 + i * 1e6,
                    "busy": 0.98 if case == "late" and not i else 0.12 + i / 1000, "receiver_limited": 0,
+                   "limits": case == "late" and not i,
                    "retransmitted": 3 * i}
                   for i, name in enumerate(hosts)],
     }  # fmt: skip

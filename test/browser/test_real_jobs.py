@@ -61,5 +61,6 @@ def test_a_job_from_its_link_to_its_report(browser: Browser, tmp_path: Path) -> 
             job.communicate(timeout=60)
     page.wait("document.body.className === 'lost'")
     page.open((tmp_path / "report.html").as_uri())
+    assert page.evaluate("document.querySelector('#verdict').className") == "ended"  # it has not failed
     assert "SIGTERM ended the job" in page.evaluate("document.querySelector('#verdict').innerText")
     assert page.evaluate("document.querySelectorAll('img').length") == 0

@@ -84,7 +84,7 @@ def test_a_job_that_fails(launcher: Launcher, program: str) -> None:
     result = launcher.run("-np", "2", "--report", "report.html", "python", program, "10", "fail")
     assert result.returncode == 1
     outcome = data_of(launcher.folder / "report.html")["outcome"]
-    assert outcome["exit_code"] == 1
+    assert outcome["exit_code"] == 1 and outcome["interrupted"] is False
     assert "the first to fail was rank 1" in outcome["text"]
     first = outcome["failures"][0]
     assert first["rank"] == 1 and "raised KeyError: '</script><b>label</b>'" in first["text"]
@@ -108,7 +108,7 @@ def test_a_job_that_is_interrupted(launcher: Launcher, program: str, signals: in
         job.send_signal(signal.SIGINT)
     assert job.wait(60) == 130
     outcome = data_of(launcher.folder / "report.html")["outcome"]
-    assert outcome["exit_code"] == 130
+    assert outcome["exit_code"] == 130 and outcome["interrupted"] is True
     assert re.match("SIGINT ended the job after [0-9]+ s$", outcome["text"])
 
 

@@ -74,7 +74,8 @@ TEST(test_shares_of_the_time)
     char *json = json_of(course);
     assert_non_null(
         strstr(json, "[1.0, 0, 0.150, 0.100, 1], [2.0, 20, 0.150, 0.100, 1], [3.0, 10, 0.150, 0.100, 1]"));
-    assert_non_null(strstr(json, "{\"rank\": 1, \"host\": \"b\", \"share\": 0.1000, \"ms\": 10}"));
+    assert_non_null(
+        strstr(json, "{\"rank\": 1, \"host\": \"b\", \"share\": 0.1000, \"late\": true, \"ms\": 10}"));
     free(json);
     course_free(course);
 }
@@ -164,7 +165,8 @@ TEST(test_counts_that_fall_are_no_restart)
                         "starting; engine 0.04 core-seconds");
     char *json = json_of(course);
     assert_non_null(strstr(json, "{\"version\": 1, \"steps\": 200, "));
-    assert_non_null(strstr(json, "{\"rank\": 1, \"host\": \"b\", \"share\": 0.1000, \"ms\": 10}"));
+    assert_non_null(
+        strstr(json, "{\"rank\": 1, \"host\": \"b\", \"share\": 0.1000, \"late\": true, \"ms\": 10}"));
     free(json);
     course_free(course);
 }
@@ -181,7 +183,8 @@ TEST(test_a_rank_that_has_not_joined)
     }
     assert_cost(course, "10 rank-seconds: 60 % computing, 0 % moving 0 B, 40 % starting");
     char *json = json_of(course);
-    assert_non_null(strstr(json, "\"late\": [{\"rank\": 0, \"host\": \"a\", \"share\": 0.0000, \"ms\": 0}]"));
+    assert_non_null(strstr(
+        json, "\"late\": [{\"rank\": 0, \"host\": \"a\", \"share\": 0.0000, \"late\": false, \"ms\": 0}]"));
     free(json);
     course_free(course);
 }

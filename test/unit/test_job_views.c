@@ -233,9 +233,10 @@ TEST(test_json)
     assert_non_null(strstr(text, "{\"rank\": 1, \"host\": \"a\", \"local_rank\": 0, \"pid\": 1001, "
                                  "\"state\": \"program\", \"text\": \"is in the data loader train.py:88\", "
                                  "\"seconds\": null, "));
-    assert_non_null(strstr(text,
-                           "\"late_seconds\": 14.000, \"late_share\": 0.1400, \"late_ms_per_step\": 10.360, "
-                           "\"program\": {\"running\": 60.000, \"runnable\": 1.500, \"blocked\": 0.000}"));
+    assert_non_null(strstr(
+        text,
+        "\"late\": true, \"late_seconds\": 14.000, \"late_share\": 0.1400, \"late_ms_per_step\": 10.360, "
+        "\"program\": {\"running\": 60.000, \"runnable\": 1.500, \"blocked\": 0.000}"));
     assert_non_null(
         strstr(text, "\"stack\": {\"interrupted\": true, \"call\": \"read\", \"python\": [{\"function\": "
                      "\"fetch\", "));

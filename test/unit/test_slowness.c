@@ -112,6 +112,15 @@ TEST(what_explains_too_little_is_left_out)
     assert_true(slowness_per_step(&job_view, &ranks[2]) == 0);
 }
 
+TEST(a_job_that_has_just_started)
+{
+    be_late(2, 1);
+    ranks[2].late_ns = CLOCK_SECOND / 10;
+    check_sentence("");
+    ranks[2].late_ns = CLOCK_SECOND;
+    assert_true(slowness_holds_up(&job_view, 2) && !slowness_holds_up(&job_view, 1));
+}
+
 TEST(short_steps)
 {
     job_view.steps.median = CLOCK_SECOND / 1000;
