@@ -215,6 +215,16 @@ static int take_served(struct monitor *monitor, struct monitor_asker served[MONI
     return count;
 }
 
+/* Returns true if an answer is missing. */
+static bool waits_for_answers(const struct monitor *monitor)
+{
+    for (int i = 0; i < monitor->table->hosts->count; i++) {
+        if (monitor->hosts[i] == MONITOR_ASKED)
+            return true;
+    }
+    return false;
+}
+
 /* The askers of this look may ask for the next one. */
 static void finish(struct monitor *monitor)
 {
@@ -222,9 +232,7 @@ static void finish(struct monitor *monitor)
     struct monitor_asker served[MONITOR_ASKERS];
     int count = take_served(monitor, served);
     uv_timer_stop(&monitor->deadline);
-    monitor->complete = monitor->hosts && monitor->seen;
-    for (int i = 0; i < monitor->table->hosts->count && monitor->complete; i++)
-        monitor->complete = answers(monitor, i);
+    monitor->complete = monitor->hosts && monitor->seen && !waits_for_answers(monitor);
     if (monitor->hosts && monitor->seen)
         make_job_views(monitor, &job_views);
     monitor->under_way = false;
@@ -239,16 +247,6 @@ static void finish(struct monitor *monitor)
 static void on_deadline(uv_timer_t *timer)
 {
     finish(timer->data);
-}
-
-/* Returns true if an answer is missing. */
-static bool waits_for_answers(const struct monitor *monitor)
-{
-    for (int i = 0; i < monitor->table->hosts->count; i++) {
-        if (monitor->hosts[i] == MONITOR_ASKED)
-            return true;
-    }
-    return false;
 }
 
 void monitor_host_done(struct monitor *monitor, uint32_t number, int host)

@@ -42,7 +42,7 @@ struct monitor {
     bool *seen;               /* processes of the table with a view, by their index there */
     int seen_count;           /* processes that the table had when the look began */
     /* Of an attached job: the ranks that the last look has found, or of which it knew that their hosts do not
-     * answer; and whether all hosts have answered to it. */
+     * answer; and whether all hosts that can be asked have answered to it. */
     struct page_identity *known;
     int known_count;
     bool complete;

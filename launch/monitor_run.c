@@ -1,6 +1,6 @@
 /* monitor_run.c - see monitor_run.h. It finds the job by a first look, and then does for it what the launcher
  * of a job does for its own (sampler.h, exporter.h, report.h). The job has ended once no rank is seen for a
- * while, though all hosts answer: pages go with their processes. */
+ * while, though all hosts answer that can be asked: pages go with their processes. */
 #include "monitor_run.h"
 #include "attached.h"
 #include "exporter.h"
@@ -89,14 +89,13 @@ static void on_first_look(const struct job_views *job_views, void *argument)
     }
 }
 
-/* Fails if there is none, which it has said then. */
+/* Without one it has said so, and run->id stays NULL. */
 static hvd_code find_job(struct monitor_run *run, hvd_status *status)
 {
     TRY(monitor_ask(&run->attached.monitor, STACKS_NONE, on_first_look, run, status));
     while (!run->looked && !run->ended)
         attached_turn(&run->attached);
-    run->ended = run->ended || !run->id;
-    return HVD_OK;
+    return run->id || run->exit_code ? HVD_OK : status_no_memory(status);
 }
 
 /* ---- until it ends ------------------------------------------------------------------------------------- */
@@ -105,8 +104,10 @@ static void on_look(const struct job_views *job_views, void *argument)
 {
     struct monitor_run *run = argument;
     struct table *table = &run->attached.table;
-    if (job_views->count)
-        run->seen = clock_now();
+    for (int i = 0; i < job_views->count; i++) {
+        for (int j = 0; j < job_views->list[i].count; j++)
+            run->seen = job_views->list[i].ranks[j].seen ? clock_now() : run->seen;
+    }
     if (run->ended || !run->attached.monitor.complete ||
         clock_now() < run->seen + (int64_t)(GONE_SECONDS * CLOCK_SECOND))
         return;

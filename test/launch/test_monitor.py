@@ -115,7 +115,7 @@ def test_a_prometheus_scrapes_it(starter: Starter, on_hosts: OnHosts) -> None:
 
 
 def test_a_host_that_does_not_answer(starter: Starter, on_hosts: OnHosts, hosts: VirtualHosts) -> None:
-    """Its ranks stay known; a monitor that is ended leaves the job alone."""
+    """Its ranks stay known, and the job ends without it as well."""
     job = Mpirun(starter, on_hosts)
     monitor = Monitor(on_hosts, "-H", "a,b")
     assert wait_until(lambda: monitor.up() == [1, 1, 1]), monitor.text()
@@ -130,11 +130,21 @@ def test_a_host_that_does_not_answer(starter: Starter, on_hosts: OnHosts, hosts:
     os.kill(agent, signal.SIGKILL)
     assert wait_until(lambda: monitor.up() == [1, 0, 1]), monitor.scrape()
     assert "horovodrun: lost host b, whose ranks can't be seen any longer: " in monitor.text()
+    job.end()
+    assert monitor.process.wait(60) == 0, monitor.text()
+
+
+def test_interrupted(starter: Starter, on_hosts: OnHosts) -> None:
+    """The job goes on, and the report is there."""
+    job = Mpirun(starter, on_hosts)
+    report = starter.folder / "report.html"
+    monitor = Monitor(on_hosts, "-H", "a,b", "--report", str(report))
     for process in starter.launcher.named("horovodrun"):  # an agent is another one
         if b"--monitor" in Path(f"/proc/{process}/cmdline").read_bytes():
             os.kill(process, signal.SIGINT)
     assert monitor.process.wait(30) == 130, monitor.text()
     assert not list(monitor.folder.iterdir()), "the file is removed"
+    assert "while the job ran" in report.read_text()
     assert job.process.poll() is None
     job.end()
 
