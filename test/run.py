@@ -382,8 +382,8 @@ SPECIAL: dict[str, Callable[[Result], None]] = {"soak": run_soak}  # only when a
 
 # Seconds of processor time, which depend little on what else runs. Review a kind that needs more.
 BUDGETS = {
-    "unit": 30, "group": 150, "simulate": 80, "model": 120, "launch": 800, "python": 480, "house": 15,
-    "lint": 300, "sanitize": 500, "fuzz": 100,
+    "unit": 25, "group": 180, "simulate": 90, "model": 85, "launch": 830, "python": 470, "house": 10,
+    "lint": 300, "sanitize": 600, "fuzz": 125,
 }  # fmt: skip
 
 # Two of the first kinds run at a time, as most of their tests wait more than they compute; the next starts
