@@ -22,6 +22,12 @@ PNG = b"\x89PNG"
 DEADLINE = 280.0
 
 
+@pytest.fixture(autouse=True)
+def _compile_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling takes JAX longer than these few steps; test/python compiles with all optimizations."""
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
+
 def run(launcher: Launcher, ranks: int, *words: str | Path) -> list[str]:
     """What the example printed on rank 0, line by line."""
     process = launcher.start("-np", str(ranks), *map(str, words))
