@@ -18,10 +18,12 @@ static void visit(struct rank_view *ranks, int count, struct rank_view *node, st
                   int *queued, bool *seen)
 {
     int64_t total = node->late_ns;
+    uint64_t count_above = node->late_count;
     double share = node->late_share;
     const struct page_summary *page = &node->page;
     if (page->reporter_count) {
         node->late_ns = 0;
+        node->late_count = 0;
         node->late_share = 0;
     }
     for (int i = 0; i < page->reporter_count; i++) {
@@ -30,6 +32,7 @@ static void visit(struct rank_view *ranks, int count, struct rank_view *node, st
         if (!rank || (rank != node && seen[rank - ranks])) /* a page may say anything */
             continue;
         rank->late_ns = reporter->total < total ? reporter->total : total;
+        rank->late_count = reporter->count < count_above ? reporter->count : count_above;
         rank->late_share = reporter->share < share ? reporter->share : share;
         if (rank != node)
             queue[(*queued)++] = rank;
@@ -65,6 +68,7 @@ void lateness_find(struct rank_view *ranks, int count, int64_t now)
     /* It is the root of the tree; a job of one rank has none. */
     if (queue && seen && ranks->page.identity.rank == 0 && ranks->page.reporter_count) {
         ranks->late_ns = INT64_MAX;
+        ranks->late_count = UINT64_MAX;
         ranks->late_share = 1;
         seen[0] = true;
         queue[queued++] = ranks;

@@ -7,12 +7,12 @@
 
 #define LATENESS_LEAST 0.1 /* share of the time that the job runs; with less of it a rank is not late */
 
-/* Sets `late_ns` and `late_share` of the views, which are in the order of their ranks: what the whole job
- * has waited for each rank alone. A node counts its child's whole subtree, so what is counted above bounds
- * what is counted below; and no rank is late for longer than it was outside of Horovod until `now`. */
+/* Sets `late_ns`, `late_count` and `late_share` of the views, which are in the order of their ranks: what the
+ * whole job has waited for each rank alone. A node counts its child's whole subtree, so what is counted above
+ * bounds what is counted below; and no rank is late for longer than it was outside of Horovod until `now`. */
 void lateness_find(struct rank_view *ranks, int count, int64_t now);
 
-/* Lowers both to what the program of the rank takes longer than the median: if a network is
+/* Lowers times and shares to what the program of the rank takes longer than the median: if a network is
  * the limit, the rank whose data arrive last is late without a fault of its own. */
 void lateness_excuse(struct rank_view *ranks, int count, int64_t now);
 

@@ -261,6 +261,12 @@ static double late_of(const struct rank_view *rank, int which)
     return rank->seen ? (double)rank->late_ns / CLOCK_SECOND : NAN;
 }
 
+static double late_count_of(const struct rank_view *rank, int which)
+{
+    (void)which;
+    return rank->seen ? (double)rank->late_count : NAN;
+}
+
 static double engine_of(const struct rank_view *rank, int which)
 {
     (void)which;
@@ -383,15 +389,20 @@ static void put_lateness(const struct writer *writer, struct metrics_past *past)
     find_numbers(writer, late_of, 0);
     keep_highest(writer, past, past->late);
     put_numbers(writer, "late_seconds_total", "");
+    put_family(writer, "late_total", "counter", "How often the whole job has waited for this rank alone.");
+    find_numbers(writer, late_count_of, 0);
+    keep_highest(writer, past, past->late_count);
+    put_numbers(writer, "late_total", "");
 }
 
 static void free_ranks(struct metrics_past *past)
 {
     free(past->processes);
     free(past->late);
+    free(past->late_count);
     free(past->blocked);
     past->processes = NULL;
-    past->late = past->blocked = NULL;
+    past->late = past->late_count = past->blocked = NULL;
     past->count = 0;
 }
 
@@ -410,8 +421,9 @@ static bool adopt(struct metrics_past *past, const struct job_view *job_view)
         free_ranks(past);
         past->processes = calloc(count, sizeof *past->processes);
         past->late = calloc(count, sizeof *past->late);
+        past->late_count = calloc(count, sizeof *past->late_count);
         past->blocked = calloc(count, sizeof *past->blocked);
-        if (!past->processes || !past->late || !past->blocked)
+        if (!past->processes || !past->late || !past->late_count || !past->blocked)
             return false;
         past->count = job_view->count;
     }
@@ -419,7 +431,7 @@ static bool adopt(struct metrics_past *past, const struct job_view *job_view)
         int process = job_view->ranks[i].page.identity.process;
         if (past->processes[i] != process && job_view->ranks[i].seen) {
             past->processes[i] = process;
-            past->late[i] = past->blocked[i] = 0;
+            past->late[i] = past->late_count[i] = past->blocked[i] = 0;
         }
     }
     return true;

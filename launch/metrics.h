@@ -24,7 +24,7 @@ struct metrics_past {
     double negotiations[PAGE_NEGOTIATIONS], negotiation_seconds;
     int count;      /* of ranks */
     int *processes; /* [count] that the next two belong to */
-    double *late, *blocked;
+    double *late, *late_count, *blocked;
     struct metrics_link *links; /* [link_count] that were ever seen */
     int link_count;
 };

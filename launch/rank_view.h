@@ -30,7 +30,8 @@ struct rank_view {
     struct platform_load load;      /* of its host */
     struct sockets sockets;         /* its connections */
     int64_t late_ns;                /* for which the job has waited for this rank alone: lateness.h */
-    double late_share;              /* the same, of the last minutes */
+    uint64_t late_count;            /* how often */
+    double late_share;              /* the same as late_ns, of the last minutes, as a share of them */
     struct stack *stack;            /* what its program does; NULL: not known */
 };
 

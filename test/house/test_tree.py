@@ -303,3 +303,17 @@ def test_every_variable_of_the_environment_is_known() -> None:
     named = names("launch/foreign.def") | names("docs/compatibility.md") | names("launch/environment.c")
     known = names("src/base/settings.def") | set(rows("src/base/variables.def", "VARIABLE"))
     assert not {name for name in named - known if not re.match(r"HOROVOD_(TEST|WITH|WITHOUT)_", name)}
+
+
+def test_the_documentation_lists_every_metric() -> None:
+    source = (ROOT / "launch/metrics.c").read_text()
+    pages = (ROOT / "docs/watching.md").read_text().splitlines()
+    families = set(re.findall(r'(?:\(writer, |\{)"([a-z_]+)",\s*"', source))
+    listed = [
+        name
+        for line in pages
+        if line.startswith("| `horovod_")
+        for name in re.findall("`horovod_([a-z_]+)`", line)
+    ]
+    assert len(families) >= 30
+    assert sorted(families) == sorted(set(listed))

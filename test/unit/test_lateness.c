@@ -12,7 +12,7 @@ static void count(int node, int rank, int64_t total, double share)
 {
     struct page_summary *page = &ranks[node].page;
     reporters[node][page->reporter_count++] =
-        (struct page_reporter){.rank = rank, .total = total, .share = share};
+        (struct page_reporter){.rank = rank, .total = total, .count = (uint64_t)total, .share = share};
     page->reporters = reporters[node];
 }
 
@@ -57,6 +57,8 @@ TEST(several_hosts)
     check_late(1, 7, 0.07);
     check_late(3, 1, 0.01);
     check_late(4, 40, 0.4);
+    assert_int_equal(ranks[4].late_count, 40); /* and not 100 */
+    assert_int_equal(ranks[3].late_count, 1);
     check_late(5, 11, 0.1);
 }
 

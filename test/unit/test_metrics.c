@@ -56,6 +56,7 @@ static void start(struct scene *scene)
         rank->page.parameter_checks = 12;
         rank->page.divergences = 1;
         rank->late_ns = i * CLOCK_SECOND;
+        rank->late_count = (uint64_t)i * 10;
         rank->times = (struct rank_view_times){3 * CLOCK_SECOND, 1 * CLOCK_SECOND, 2 * CLOCK_SECOND};
         rank->page.all.wait_ns = 1930000000;
         rank->page.negotiations[1] = 10;
@@ -118,6 +119,7 @@ TEST(test_a_healthy_job)
     has(&scene, "horovod_parameter_checks_total 12");
     has(&scene, "horovod_divergence_total 1");
     has(&scene, "horovod_late_seconds_total{rank=\"3\"} 3");
+    has(&scene, "horovod_late_total{rank=\"3\"} 30");
     has(&scene, "horovod_program_seconds_total{rank=\"1\",state=\"runnable\"} 1");
     has(&scene, "horovod_stalled_seconds 0");
     has(&scene, "horovod_rank_info{rank=\"2\",host=\"b\",local_rank=\"0\",pid=\"12\"} 1");
@@ -181,6 +183,7 @@ TEST(test_many_ranks_are_added_up_by_host)
     has(&scene, "horovod_wait_seconds_total{host=\"b\"} 3.86");
     has(&scene, "horovod_requests_total{host=\"a\",operation=\"allreduce\"} 322");
     has(&scene, "horovod_late_seconds_total{host=\"b\"} 5");
+    has(&scene, "horovod_late_total{host=\"b\"} 50");
     has(&scene, "horovod_program_seconds_total{host=\"b\",state=\"running\"} 6");
     has(&scene, "horovod_resident_memory_bytes{host=\"b\"} 2000");
     /* A host of which no rank is seen has a gap. */
@@ -209,10 +212,12 @@ TEST(test_counters_never_fall)
     write_text(&scene, RANKS);
     for (int i = 0; i < RANKS; i++) {
         scene.ranks[i].late_ns -= 1000;
+        scene.ranks[i].late_count -= i > 0;
         scene.ranks[i].times.blocked -= 1000;
     }
     write_text(&scene, RANKS);
     has(&scene, "horovod_late_seconds_total{rank=\"3\"} 3");
+    has(&scene, "horovod_late_total{rank=\"3\"} 30");
     has(&scene, "horovod_program_seconds_total{rank=\"1\",state=\"blocked\"} 2");
     /* The rank that has made most steps is no longer seen. */
     scene.job_view.steps.count--;
