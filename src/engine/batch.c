@@ -522,10 +522,10 @@ static void eager_finish(struct comm *comm, const struct batch *batch)
     counter_add(&counters->bytes, batch->requests[0]->eager_bytes);
     observe_eager(comm, handle, batch->sequence, batch->requests[0]->eager_bytes);
     if (comm->context->nonfinite.limit)
-        nonfinite_check_eager(comm, handle, false);
+        nonfinite_check_request(comm, handle, false);
     write_result(comm, &handle->request, batch->result);
     if (comm->context->nonfinite.limit)
-        nonfinite_check_eager(comm, handle, true);
+        nonfinite_check_request(comm, handle, true);
     handle_finish(handle, &(hvd_status){.code = HVD_OK});
 }
 
@@ -670,12 +670,17 @@ static hvd_code stand_in_create(struct comm *comm, const struct member *member, 
 
 #define LONG_BYTES ((size_t)32 << 10)
 
-/* Checks the values that this rank gives to a reduction, or gets from it, once they are in host memory. */
+/* Checks the values that this rank gives to a reduction, or gets from it, once they are in host memory. An
+ * allgather, which is alone in its batch, is checked if its tensors are there themselves. */
 static void check_values(const struct collective *collective, bool is_result)
 {
     const struct running_batch *running = collective->owner;
-    if (running->comm->context->nonfinite.limit && operation_reduces(collective->operation))
+    if (!running->comm->context->nonfinite.limit)
+        return;
+    if (operation_reduces(collective->operation))
         nonfinite_check_batch(running, is_result);
+    else if (collective->operation == HVD_ALLGATHER && !collective->memory)
+        nonfinite_check_request(running->comm, running->handles[0], is_result);
 }
 
 static void batch_done(struct collective *collective, const hvd_status *status)

@@ -303,16 +303,23 @@ void nonfinite_check_batch(const struct running_batch *running, bool is_result)
         find_in_batch(running, vector, blocks, room, limit);
 }
 
-void nonfinite_check_eager(struct comm *comm, const struct hvd_handle *handle, bool is_result)
+void nonfinite_check_request(struct comm *comm, const struct hvd_handle *handle, bool is_result)
 {
     const hvd_request *request = &handle->request;
-    const hvd_tensor *tensors = is_result && request->outputs ? request->outputs : request->inputs;
+    bool is_joined = operation_table[request->operation].result == RESULT_joined;
+    const hvd_tensor *tensors = is_result && is_joined          ? handle->results
+                                : is_result && request->outputs ? request->outputs
+                                                                : request->inputs;
     struct found found = {0};
     size_t limit = comm->context->nonfinite.limit;
     assert(context_is_held(comm->context));
+    if (!handle->counters) /* a stand-in: this rank has joined */
+        return;
+    if (is_result && is_joined && limit <= SIZE_MAX / (size_t)comm->size)
+        limit *= (size_t)comm->size;
     for (int i = 0; i < request->count; i++) {
         struct span span = {tensors[i].data, tensor_bytes(&tensors[i])};
-        if (span.length <= limit)
+        if (span.data && span.length <= limit)
             add(&found, finiteness_of(tensors[i].dtype, &span, 1, limit), i);
     }
     note(comm, handle, &found, is_result);

@@ -55,7 +55,7 @@ void nonfinite_search_ahead(struct comm *comm);
 /* Checks the input of a reduction before it starts, and its result, both in host memory. */
 void nonfinite_check_batch(const struct running_batch *running, bool is_result);
 
-/* The same of a request whose data travel in messages. */
-void nonfinite_check_eager(struct comm *comm, const struct hvd_handle *handle, bool is_result);
+/* The same of a request whose data travel in messages, or of an allgather, which carries sparse gradients. */
+void nonfinite_check_request(struct comm *comm, const struct hvd_handle *handle, bool is_result);
 
 #endif

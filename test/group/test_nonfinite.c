@@ -383,6 +383,28 @@ static void report_early(struct member *member)
 
 GROUP_TEST(test_steps_that_are_reported_early, report_early, 2, 3, EVERY_TRANSPORT)
 
+#ifndef HVD_ON_DEVICE /* there gathered rows are not searched */
+/* Sparse gradients are gathered. What is computed from them is NaN on every rank in the next step. */
+static void nan_in_gathered_rows(struct member *member)
+{
+    bool wrong = member->rank == wrong_rank(member);
+    expect_steps(member);
+    for (int step = 1; step <= 4; step++) {
+        float rows[2] = {1, step > 2 || (step == 2 && wrong) ? NAN : 1};
+        int64_t shape[] = {2};
+        hvd_tensor tensor = tensor_of(rows, HVD_FLOAT32, shape, 1), output = {0};
+        hvd_request request = request_of(HVD_ALLGATHER, "rows", &tensor);
+        CHECK_OK(hvd_run(member->context, &request, &output, &check_status));
+        hvd_free(output.data);
+        reduce_one(member, "bias", step > 2 ? NAN : 1);
+        end_step(member);
+    }
+    check_page(member, wrong ? "allgather.rows" : "", wrong ? 2 : 0);
+}
+
+GROUP_TEST(test_nan_in_gathered_rows, nan_in_gathered_rows, 1, 4, EVERY_TRANSPORT)
+#endif
+
 /* ---- what is checked ----------------------------------------------------------------------------------- */
 
 static void reduce_large(struct member *member)
