@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-#define BLOCK 32 /* bytes: a register of AVX2; larger ones gain nothing, as the loads are the limit */
+#define BLOCK                                                                                                \
+    ((size_t)32) /* bytes: a register of AVX2; larger ones gain nothing, as the loads are the limit */
 
 /* name: returns the largest element of these spans without its sign, as an integer. name_of_long: the same of
  * at least one block; the last block overlaps the one before. The empty assembly keeps the compiler from
