@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define LEAST_OF_RANK 16 /* requests, which show what a rank did last */
 
@@ -75,14 +74,12 @@ void collected_free(struct collected *collected)
 
 struct rank_trace collected_trace(struct collected *collected, const char *job)
 {
-    struct timespec at;
-    clock_gettime(CLOCK_REALTIME, &at);
     point(collected);
     return (struct rank_trace){.job = job,
                                .ranks = collected->ranks,
                                .count = collected->count,
                                .now = clock_now(),
-                               .now_at = at.tv_sec * CLOCK_SECOND + at.tv_nsec};
+                               .now_at = clock_since_1970()};
 }
 
 /* ---- in the launcher ----------------------------------------------------------------------------------- */

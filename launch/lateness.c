@@ -1,6 +1,8 @@
 /* lateness.c - see lateness.h. */
 #include "lateness.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 
 static int compare_rank(const void *rank, const void *view)
@@ -81,19 +83,13 @@ void lateness_find(struct rank_view *ranks, int count, int64_t now)
     free(queue);
 }
 
-static int compare_times(const void *one, const void *other)
-{
-    int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
-    return (a > b) - (a < b);
-}
-
 void lateness_excuse(struct rank_view *ranks, int count, int64_t now)
 {
     int64_t *times = count ? calloc((size_t)count, sizeof *times) : NULL;
     for (int i = 0; times && i < count; i++)
         times[i] = outside(&ranks[i], now);
     if (times)
-        qsort(times, (size_t)count, sizeof *times, compare_times);
+        qsort(times, (size_t)count, sizeof *times, clock_compare);
     for (int i = 0; times && i < count; i++) {
         int64_t own = outside(&ranks[i], now), median = times[(count - 1) / 2];
         bound(&ranks[i], own > median ? own - median : 0, now);

@@ -9,7 +9,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define VIEWS_OF_RANK 4       /* at most, of a host: a process may have had several pages */
 #define VIEWS_OF_JOB  0x40000 /* of an attached job, whose size is not known at first */
@@ -134,10 +133,8 @@ static void describe(const struct monitor *monitor, struct job_view_origin *orig
                      struct job_view_host *hosts)
 {
     const struct table *table = monitor->table;
-    struct timespec at;
-    clock_gettime(CLOCK_REALTIME, &at);
     origin->taken = clock_now();
-    origin->taken_at = at.tv_sec * CLOCK_SECOND + at.tv_nsec;
+    origin->taken_at = clock_since_1970();
     origin->hosts = hosts;
     for (int i = 0; i < table->hosts->count; i++) {
         struct job_view_host *host = &hosts[origin->host_count++];

@@ -80,12 +80,6 @@ static bool say_starved(const struct job_view *job_view, char *text, size_t capa
 
 /* ---- lateness ------------------------------------------------------------------------------------------ */
 
-static int compare_times(const void *one, const void *other)
-{
-    uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
-    return (a > b) - (a < b);
-}
-
 static uint64_t time_of(const struct rank_view *rank, int state)
 {
     const uint64_t times[STATES] = {rank->times.running, rank->times.runnable, rank->times.blocked};
@@ -96,18 +90,18 @@ static uint64_t time_of(const struct rank_view *rank, int state)
  * time in their programs, and a late rank spends more. */
 static double excess(const struct job_view *job_view, const struct rank_view *late, int state)
 {
-    uint64_t *times = calloc((size_t)job_view->count, sizeof *times);
+    int64_t *times = calloc((size_t)job_view->count, sizeof *times);
     size_t count = 0;
     if (!times)
         return 0;
     for (int i = 0; i < job_view->count; i++) {
         const struct rank_view *rank = &job_view->ranks[i];
         if (rank != late && rank->process)
-            times[count++] = time_of(rank, state);
+            times[count++] = (int64_t)time_of(rank, state);
     }
     if (count)
-        qsort(times, count, sizeof *times, compare_times);
-    uint64_t own = time_of(late, state), median = count ? times[count / 2] : 0;
+        qsort(times, count, sizeof *times, clock_compare);
+    int64_t own = (int64_t)time_of(late, state), median = count ? times[count / 2] : 0;
     free(times);
     return own > median ? (double)(own - median) : 0;
 }

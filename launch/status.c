@@ -19,13 +19,6 @@
 #define EXIT_NO_TIMELINE 2
 #define CLEAR_SCREEN     "\033[H\033[2J"
 
-static int64_t nanoseconds_since_1970(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * CLOCK_SECOND + now.tv_nsec;
-}
-
 static void pause_for(double seconds)
 {
     const int64_t end = clock_after(seconds);
@@ -68,7 +61,7 @@ static hvd_code look_here(const struct options *options, const struct launchers 
     if (host_pages_of_others(pages))
         fprintf(stderr, "horovodrun: %s\n", host_pages_of_others(pages));
     host_pages_free(pages);
-    const struct job_view_origin origin = {.taken = clock_now(), .taken_at = nanoseconds_since_1970()};
+    const struct job_view_origin origin = {.taken = clock_now(), .taken_at = clock_since_1970()};
     return job_views_make(views, count, &origin, job_views, status);
 }
 

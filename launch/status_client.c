@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define TICK_MILLISECONDS 20
@@ -55,11 +54,9 @@ static void finish_job_view(struct launcher *launcher)
 {
     struct job_views job_views;
     hvd_status status;
-    struct timespec at;
     if (!launcher->count)
         return;
-    clock_gettime(CLOCK_REALTIME, &at);
-    launcher->origin.taken_at = at.tv_sec * CLOCK_SECOND + at.tv_nsec;
+    launcher->origin.taken_at = clock_since_1970();
     launcher->origin.hosts = launcher->hosts;
     hvd_code code = job_views_make(launcher->views, launcher->count, &launcher->origin, &job_views, &status);
     launcher->views = NULL;

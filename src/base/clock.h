@@ -1,4 +1,4 @@
-/* clock.h - monotonic time in nanoseconds, and long waits that the caller may interrupt. Any thread; a struct
+/* clock.h - time in nanoseconds, and long waits that the caller may interrupt. Any thread; a struct
  * belongs to one thread at a time. */
 #ifndef HVD_BASE_CLOCK_H
 #define HVD_BASE_CLOCK_H
@@ -17,6 +17,21 @@ static inline int64_t clock_now(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * CLOCK_SECOND + now.tv_nsec;
+}
+
+/* Nanoseconds since 1970, for people and other programs: this time may be set back. */
+static inline int64_t clock_since_1970(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * CLOCK_SECOND + now.tv_nsec;
+}
+
+/* Compares int64_t for qsort. */
+static inline int clock_compare(const void *one, const void *other)
+{
+    int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
+    return (a > b) - (a < b);
 }
 
 static inline int64_t clock_earlier(int64_t a, int64_t b)

@@ -13,18 +13,10 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Keeps a rare case from taking registers of the common one. */
 #define COLD __attribute__((noinline, cold))
-
-static int64_t nanoseconds_since_1970(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * CLOCK_SECOND + now.tv_nsec;
-}
 
 hvd_code recorder_open(struct hvd_context *context, hvd_status *status)
 {
@@ -40,7 +32,7 @@ hvd_code recorder_open(struct hvd_context *context, hvd_status *status)
                                      .running = own.running,
                                      .runnable = own.runnable,
                                      .opened = clock_now(),
-                                     .opened_at = nanoseconds_since_1970()};
+                                     .opened_at = clock_since_1970()};
     /* If nobody has named the job, its name is empty, or only what hvd_init adds for some of its ranks. */
     bool named = *settings->job && *settings->job != '-';
     if (!named && identity.size > 1)

@@ -1,6 +1,8 @@
 /* page_steps.c - see page_steps.h. */
 #include "watch/page_steps.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 
 struct moment {
@@ -12,12 +14,6 @@ static int compare_moments(const void *one, const void *other)
 {
     const struct moment *a = one, *b = other;
     return (a->count > b->count) - (a->count < b->count);
-}
-
-static int compare_times(const void *one, const void *other)
-{
-    const int64_t *a = one, *b = other;
-    return (*a > *b) - (*a < *b);
 }
 
 /* Times are never later than now, and differences of two can't overflow. */
@@ -35,7 +31,7 @@ static int64_t median_of(struct moment *moments, int count)
         intervals[i - 1] = moments[i].time - moments[i - 1].time;
     if (count < 2)
         return 0;
-    qsort(intervals, (size_t)count - 1, sizeof *intervals, compare_times);
+    qsort(intervals, (size_t)count - 1, sizeof *intervals, clock_compare);
     int64_t middle = intervals[(count - 1) / 2];
     return middle > 0 ? middle : 0;
 }

@@ -2,6 +2,7 @@
  * activity inside; a record out of that order first closes the open elements. One thread at a time. */
 #include "watch/trace.h"
 
+#include "base/clock.h"
 #include "base/settings.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -15,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ---- JSON ---------------------------------------------------------------------------------------------- */
@@ -116,13 +116,11 @@ void trace_free(struct trace *trace)
 
 void trace_head(struct wire_writer *text)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
     text_add(text,
              "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,"
              "\"args\":{\"start_time_since_epoch_in_micros\":%lld}},\n"
              "{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":0,\"args\":{\"sort_index\":0}}",
-             (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+             (long long)(clock_since_1970() / 1000));
 }
 
 /* Writes `,{"ph":"B","ts":12.345`; the caller writes the rest of the element. */
