@@ -622,7 +622,7 @@ HVD_API hvd_code hvd_epoch_wait(hvd_epochs *epochs, const hvd_epoch_question *qu
 typedef enum hvd_notice {
     HVD_NOTICE_REMOVED = 1, /* processes are to leave */
     HVD_NOTICE_ADDED = 2,   /* processes are ready to take part */
-    HVD_NOTICE_LOST = 4     /* a process of the epoch has ended */
+    HVD_NOTICE_LOST = 4     /* a process of the epoch has ended, or a newer epoch has begun */
 } hvd_notice;
 #define HVD_NOTICE_ALL 7
 HVD_API int32_t hvd_epoch_notice(hvd_epochs *epochs, int32_t epoch);

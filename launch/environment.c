@@ -1,6 +1,7 @@
 /* environment.c - makes the environment of ranks and agents. One thread. Of several sources that set a
  * variable the first one counts. */
 #include "environment.h"
+#include "elastic.h"
 
 #include "base/status.h"
 
@@ -151,7 +152,7 @@ static bool put_place(struct environment *environment, const struct process *pro
     const struct table *table = process->table;
     const struct place *place = &process->place;
     return put(environment, "HOROVOD_RANK=%d", place->rank) &&
-           put(environment, "HOROVOD_SIZE=%d", table->size) &&
+           put(environment, "HOROVOD_SIZE=%d", process->size) &&
            put(environment, "HOROVOD_LOCAL_RANK=%d", place->local_rank) &&
            put(environment, "HOROVOD_LOCAL_SIZE=%d", place->local_size) &&
            put(environment, "HOROVOD_CROSS_RANK=%d", place->cross_rank) &&
@@ -161,7 +162,8 @@ static bool put_place(struct environment *environment, const struct process *pro
            put(environment, "HOROVOD_JOB=%s", table->id) &&
            put(environment, "HOROVOD_SECRET=%s", table->secret) &&
            put(environment, "HOROVOD_SLOT=%d", process->slot) &&
-           put(environment, "HOROVOD_EPOCH=%d", table->epoch) &&
+           put(environment, "HOROVOD_EPOCH=%d", process->epoch) &&
+           (!elastic_asked(table->options) || put(environment, "HOROVOD_ELASTIC=1")) &&
            (process->page < 0 ||
             put(environment, "HOROVOD_PAGE=/proc/%d/fd/%d", (int)getpid(), process->page));
 }

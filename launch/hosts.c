@@ -132,6 +132,16 @@ static hvd_code parse_slots(struct host *host, const char *text, const char *sou
 
 /* ---- the list ------------------------------------------------------------------------------------------ */
 
+hvd_code hosts_append(struct hosts *hosts, const struct host *host, hvd_status *status)
+{
+    struct host *list = realloc(hosts->list, (size_t)(hosts->count + 1) * sizeof *list);
+    if (!list)
+        return status_no_memory(status);
+    hosts->list = list;
+    list[hosts->count++] = *host;
+    return HVD_OK;
+}
+
 static hvd_code add_host(struct hosts *hosts, struct host *host, hvd_status *status)
 {
     host->local = !*host->user && !host->port && is_this_host(host->name);
@@ -139,17 +149,12 @@ static hvd_code add_host(struct hosts *hosts, struct host *host, hvd_status *sta
         struct host *earlier = &hosts->list[i];
         bool same = strcasecmp(earlier->name, host->name) == 0 && strcmp(earlier->user, host->user) == 0 &&
                     earlier->port == host->port;
-        if (same || (earlier->local && host->local)) {
+        if (same || (earlier->local && host->local && !hosts->apart)) {
             earlier->slots += host->slots;
             return HVD_OK;
         }
     }
-    struct host *list = realloc(hosts->list, (size_t)(hosts->count + 1) * sizeof *list);
-    if (!list)
-        return status_no_memory(status);
-    hosts->list = list;
-    list[hosts->count++] = *host;
-    return HVD_OK;
+    return hosts_append(hosts, host, status);
 }
 
 hvd_code hosts_add(struct hosts *hosts, const char *name, int64_t slots, const char *source,
@@ -175,6 +180,12 @@ static hvd_code parse_entry(struct host *host, char *entry, const char *source, 
     return parse_name(host, entry, source, status);
 }
 
+/* The last colon of an address in brackets is in front of its slots. */
+static bool says_slots(const char *entry)
+{
+    return strchr(*entry == '[' ? entry + strcspn(entry, "]") : entry, ':') != NULL;
+}
+
 hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status)
 {
     char entry[400];
@@ -185,9 +196,7 @@ hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status)
             return status_set(status, HVD_INVALID_ARGUMENT, "--hosts: '%.40s...' is no name of a host", list);
         snprintf(entry, sizeof entry, "%.*s", (int)length, list);
         text_close_up(entry, ":");
-        /* The last colon of an address in brackets is in front of its slots. */
-        bool has_slots = strchr(*entry == '[' ? entry + strcspn(entry, "]") : entry, ':') != NULL;
-        if (hosts->without_slots && !has_slots)
+        if (hosts->without_slots && !says_slots(entry))
             append_text(entry, sizeof entry, ":1");
         TRY(parse_entry(&host, entry, "--hosts", status));
         TRY(add_host(hosts, &host, status));
@@ -195,6 +204,28 @@ hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status)
             return HVD_OK;
         list += length + 1;
     }
+}
+
+hvd_code hosts_add_line(struct hosts *hosts, char *line, int64_t slots, const char *source,
+                        hvd_status *status)
+{
+    struct host host = {.slots = slots};
+    text_close_up(line, ":");
+    line += strspn(line, BLANKS);
+    size_t length = strlen(line);
+    while (length && strchr(BLANKS, line[length - 1]))
+        line[--length] = '\0';
+    if (!length)
+        return HVD_OK;
+    if (says_slots(line))
+        TRY(parse_entry(&host, line, source, status));
+    else if (!slots)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: '%.100s' says no slots; print host:slots, or give --slots-per-host", source,
+                          line);
+    else
+        TRY(parse_name(&host, line, source, status));
+    return add_host(hosts, &host, status);
 }
 
 /* Parses one of "slots=2", "max_slots=4", "port=2222". */

@@ -31,6 +31,7 @@ struct hosts { /* zeroed memory is a valid empty one */
     char source[128];   /* "Slurm job 17": the allocation that they are from; or "" */
     bool without_slots; /* for hosts_parse: an entry without slots has one */
     bool by_srun;       /* they are reached by Slurm's srun */
+    bool apart;         /* names of this host are different entries */
 };
 
 hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status); /* "a:2,me@b:4,[::1]:2" */
@@ -40,6 +41,11 @@ hvd_code hosts_read_allocation(struct hosts *hosts, const struct variables *vari
 /* Adds a host; `source` is for texts. */
 hvd_code hosts_add(struct hosts *hosts, const char *name, int64_t slots, const char *source,
                    hvd_status *status);
+/* Adds the host of one line, "name:slots" or "name" with `slots` (0: it must say them); changes the line. */
+hvd_code hosts_add_line(struct hosts *hosts, char *line, int64_t slots, const char *source,
+                        hvd_status *status);
+/* Adds an entry as it is, behind all others. */
+hvd_code hosts_append(struct hosts *hosts, const struct host *host, hvd_status *status);
 void hosts_free(struct hosts *hosts);
 
 /* Gives `wanted` ranks (0: as many as there are slots) their places, host by host in the given order. Without

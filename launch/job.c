@@ -2,6 +2,7 @@
  * processes are the ranks of the job (membership/membership.h), and carries out its actions. One thread, the
  * loop's. */
 #include "job.h"
+#include "elastic.h"
 #include "exporter.h"
 #include "faults.h"
 #include "monitor.h"
@@ -37,6 +38,8 @@ struct job {
     struct sampler sampler; /* with --report or a live page */
     struct stalls stalls;
     struct membership *membership;
+    struct elastic elastic; /* of an elastic job */
+    bool is_elastic;
     bool begun;             /* the processes have been started */
     int exit_code;          /* horovodrun's */
     struct process *failed; /* whose failure was the first, or NULL; at the end, the first cause */
@@ -52,7 +55,9 @@ struct job {
 
 static void finish(struct job *job, const struct membership_action *action)
 {
-    if (action->slot >= 0) {
+    if (*action->text)
+        say(&job->table, "%s", action->text);
+    if (action->slot >= 0 && action->exit_code) {
         job->failed = job->table.list[action->slot];
         say_failure(job->failed);
     }
@@ -61,18 +66,22 @@ static void finish(struct job *job, const struct membership_action *action)
 }
 
 /* Carries out what follows from an input of the membership. */
-static void act(struct job *job)
+static void act(struct table *table)
 {
+    struct job *job = (struct job *)table;
     static const enum step steps[] = {[MEMBERSHIP_KEEP] = STEP_NONE,
                                       [MEMBERSHIP_OWN] = STEP_OWN,
                                       [MEMBERSHIP_TERM] = STEP_TERM,
                                       [MEMBERSHIP_KILL] = STEP_KILL};
     struct membership_action action;
     while (membership_next(job->membership, &action)) {
+        bool all = action.kind == MEMBERSHIP_FINISH || (action.kind == MEMBERSHIP_END && action.slot < 0);
         if (action.kind == MEMBERSHIP_FINISH)
             finish(job, &action);
-        if (action.kind == MEMBERSHIP_FINISH || action.kind == MEMBERSHIP_END)
-            table_end(&job->table, steps[action.step]);
+        if (job->is_elastic && (!all || action.kind == MEMBERSHIP_FINISH))
+            elastic_act(&job->elastic, &action);
+        if (all)
+            table_end(table, steps[action.step]);
     }
 }
 
@@ -105,7 +114,7 @@ static void decide(struct job *job, const struct event *event)
     default: /* the progress of the start */
         break;
     }
-    act(job);
+    act(&job->table);
 }
 
 static void on_not_started(struct job *job, const struct event *event)
@@ -209,7 +218,6 @@ static void start_processes(struct job *job)
 {
     struct table *table = &job->table;
     hvd_status status;
-    job->begun = true;
     say_job(table);
     for (int i = 0; i < table->count && !table->ending; i++) {
         struct process *process = table->list[i];
@@ -228,7 +236,7 @@ static void start_processes(struct job *job)
 static struct process *find_rank(const struct table *table, int rank)
 {
     for (int i = 0; i < table->count; i++) {
-        if (table->list[i]->place.rank == rank)
+        if (table->list[i]->place.rank == rank && !table->list[i]->apart)
             return table->list[i];
     }
     return NULL;
@@ -268,13 +276,15 @@ static void happened(struct table *table, const struct event *event)
     hvd_status status;
     switch (event->kind) {
     case EVENT_PREPARED:
-        if (begin_epoch(job, &status)) {
+        if (job->is_elastic ? elastic_open(&job->elastic, &status) : begin_epoch(job, &status)) {
             say(table, "%s", status.text);
             decide(job, &(struct event){.kind = EVENT_HOST_FAILED, .exit_code = 1});
         }
         break;
     case EVENT_ASSIGNED:
-        start_processes(job);
+        job->begun = true;
+        if (!job->is_elastic)
+            start_processes(job);
         break;
     case EVENT_NOT_STARTED:
         on_not_started(job, event);
@@ -283,6 +293,8 @@ static void happened(struct table *table, const struct event *event)
         faults_read(table, 0);
         say_process_end(event->process);
         decide(job, event);
+        if (job->is_elastic && event->process->failed && !table->ending)
+            elastic_say_end(event->process);
         break;
     case EVENT_FAULT:
         on_fault(job, event->fault);
@@ -375,8 +387,12 @@ static void check_output(struct table *table, struct output *output)
 static void run_loop(struct job *job)
 {
     struct table *table = &job->table;
-    while (!job->abandoned && !((job->begun || table->ending) && table_finished(table))) {
+    /* An elastic job may have no process for a while. */
+    while (!job->abandoned &&
+           !((table->ending || (job->begun && !job->is_elastic)) && table_finished(table))) {
         uv_run(&table->loop, UV_RUN_ONCE);
+        if (job->is_elastic)
+            elastic_turn(&job->elastic);
         if (table->starter->turn)
             table->starter->turn(table);
         check_sink(job, table->out);
@@ -392,7 +408,8 @@ static void run_loop(struct job *job)
     char verdict[VERDICT_LIMIT] = "";
     if (job->failed) {
         faults_read(table, FAULTS_LAST_SECONDS);
-        find_first_failure(job);
+        if (!job->is_elastic) /* membership has found it */
+            find_first_failure(job);
     }
     if (job->failed)
         say_first_failure(job->failed, job->cause, verdict);
@@ -448,14 +465,23 @@ int job_run(const struct options *options, const struct settings *settings, stru
                                 .hosts = hosts,
                                 .starter = guard->has_agents ? &agents_starter : &local_starter,
                                 .size = hosts->size,
+                                .most = hosts->size,
                                 .guard = guard,
                                 .input = STDIN_FILENO,
                                 .function = -1,
                                 .happened = happened},
                       .server.listener = -1};
     hvd_status status;
-    job.membership = membership_new(&(struct membership_config){
-        .fixed = true, .start = hosts->size, .min = hosts->size, .max = hosts->size, .timeout = INT64_MAX});
+    struct membership_config config = {
+        .fixed = true, .start = hosts->size, .min = hosts->size, .max = hosts->size, .timeout = INT64_MAX};
+    job.is_elastic = elastic_asked(options) && !elastic_configure(&config, options, hosts, &status);
+    job.membership = membership_new(&config);
+    if (job.is_elastic) {
+        job.table.size = config.start;
+        job.table.most = elastic_most(&config);
+        job.elastic = (struct elastic){.table = &job.table, .membership = job.membership, .act = act};
+        job.table.discovery = &job.elastic.discovery;
+    }
     if (!job.membership || uv_loop_init(&job.table.loop)) {
         fprintf(stderr, "horovodrun: can't make an event loop: too many open files?\n");
         membership_free(job.membership);
@@ -474,7 +500,9 @@ int job_run(const struct options *options, const struct settings *settings, stru
     }
     sampler_close(&job.sampler);
     exporter_close(&job.table);
+    elastic_close(&job.elastic);
     table_close(&job.table);
+    elastic_free(&job.elastic);
     monitor_free(&job.monitor);
     record_query_free(&job.record_query);
     status_server_free(&job.server);

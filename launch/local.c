@@ -117,10 +117,10 @@ static void make_page(struct process *process)
 {
     const struct table *table = process->table;
     struct page_identity identity = {.rank = process->place.rank,
-                                     .size = table->size,
+                                     .size = process->size,
                                      .local_rank = process->place.local_rank,
                                      .local_size = process->place.local_size,
-                                     .epoch = table->epoch};
+                                     .epoch = process->epoch};
     append_text(identity.job, sizeof identity.job, "%s", table->id);
     gethostname(identity.host, sizeof identity.host - 1);
     append_text(identity.version, sizeof identity.version, "%s", hvd_version());

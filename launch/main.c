@@ -2,6 +2,7 @@
  * for. One thread. */
 #include "agent.h"
 #include "check_build.h"
+#include "elastic.h"
 #include "faults.h"
 #include "guard.h"
 #include "help.h"
@@ -43,8 +44,24 @@ static hvd_code read_settings(struct options *options, struct settings *settings
     return log_configure(settings, status);
 }
 
+/* Elastic jobs reach no other host yet. */
+static hvd_code check_local(const struct hosts *hosts, hvd_status *status)
+{
+    for (int i = 0; i < hosts->count; i++) {
+        if (!hosts->list[i].local)
+            return status_set(status, HVD_UNSUPPORTED,
+                              "host %s: elastic jobs (--min-np) run on this host only in this version",
+                              hosts->list[i].name);
+    }
+    return HVD_OK;
+}
+
 static hvd_code read_hosts(const struct options *options, struct hosts *hosts, hvd_status *status)
 {
+    struct membership_config ignored;
+    hosts->apart = elastic_asked(options);
+    if (options->discovery_script)
+        return elastic_configure(&ignored, options, hosts, status);
     if (options->hosts && options->hostfile)
         return status_set(status, HVD_INVALID_ARGUMENT, "--hosts and --hostfile exclude each other");
     if (options->hosts)
@@ -53,7 +70,11 @@ static hvd_code read_hosts(const struct options *options, struct hosts *hosts, h
         TRY(hosts_read_file(hosts, options->hostfile, status));
     else
         TRY(hosts_read_allocation(hosts, &variables_of_process, status));
-    return hosts_layout(hosts, options->num_proc, status);
+    TRY(hosts_layout(hosts, options->num_proc, status));
+    if (!elastic_asked(options))
+        return HVD_OK;
+    TRY(check_local(hosts, status));
+    return elastic_configure(&ignored, options, hosts, status);
 }
 
 static void report_misspelt(void *owner, const char *name, const char *right)
@@ -74,7 +95,8 @@ static int run_job(const struct options *options, const struct settings *setting
                    struct guard *guard)
 {
     hvd_status status;
-    guard->has_agents = hosts->count > 1 || !hosts->list[0].local || options->host_setup;
+    guard->has_agents =
+        !elastic_asked(options) && (hosts->count > 1 || !hosts->list[0].local || options->host_setup);
     if ((options->parent && guard_end_with_parent((pid_t)options->parent, &status)) ||
         guard_fork(guard, &status)) {
         fprintf(stderr, "horovodrun: %s\n", status.text);

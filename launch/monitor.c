@@ -40,8 +40,11 @@ void monitor_add(struct monitor *monitor, uint32_t number, int host, struct rank
     const struct table *table = monitor->table;
     struct page_identity *identity = &view->page.identity;
     int most = table->attached ? VIEWS_OF_JOB : VIEWS_OF_RANK * table->count;
-    if (!is_current(monitor, number) || monitor->hosts[host] != MONITOR_ASKED ||
-        !table_has_job(table, identity->job) || monitor->count >= most) {
+    /* A process that waits for its first epoch has a page of that epoch already. */
+    bool early = !table->attached && identity->epoch > table->epoch;
+    if (!is_current(monitor, number) || host >= monitor->host_count ||
+        monitor->hosts[host] != MONITOR_ASKED || !table_has_job(table, identity->job) || early ||
+        monitor->count >= most) {
         rank_view_free(view);
         return;
     }
@@ -111,7 +114,7 @@ const char *monitor_program(char *const *words, char *name, size_t capacity)
 static void stand_in_for_known(struct monitor *monitor, const struct job_view_host *hosts)
 {
     for (int i = 0; i < monitor->known_count; i++) {
-        for (int j = 0; j < monitor->table->hosts->count; j++) {
+        for (int j = 0; j < monitor->host_count; j++) {
             const struct page_identity *known = &monitor->known[i];
             if (!hosts[j].answers && strcmp(hosts[j].name, known->host) == 0 &&
                 table_has_job(monitor->table, known->job))
@@ -136,7 +139,7 @@ static void describe(const struct monitor *monitor, struct job_view_origin *orig
     origin->taken = clock_now();
     origin->taken_at = clock_since_1970();
     origin->hosts = hosts;
-    for (int i = 0; i < table->hosts->count; i++) {
+    for (int i = 0; i < monitor->host_count; i++) {
         struct job_view_host *host = &hosts[origin->host_count++];
         *host = (struct job_view_host){.answers = answers(monitor, i)};
         host_title(&table->hosts->list[i], host->name, sizeof host->name);
@@ -167,7 +170,7 @@ static void make_job_views(struct monitor *monitor, struct job_views *job_views)
         describe(monitor, &origin, hosts);
         for (int i = 0; i < monitor->seen_count; i++) {
             const struct process *process = table->list[i];
-            if (!monitor->seen[i])
+            if (!monitor->seen[i] && !process->apart)
                 stand_in(monitor, process, hosts[process->place.host].answers);
         }
         if (table->attached)
@@ -215,7 +218,7 @@ static int take_served(struct monitor *monitor, struct monitor_asker served[MONI
 /* Returns true if an answer is missing. */
 static bool waits_for_answers(const struct monitor *monitor)
 {
-    for (int i = 0; i < monitor->table->hosts->count; i++) {
+    for (int i = 0; i < monitor->host_count; i++) {
         if (monitor->hosts[i] == MONITOR_ASKED)
             return true;
     }
@@ -248,7 +251,7 @@ static void on_deadline(uv_timer_t *timer)
 
 void monitor_host_done(struct monitor *monitor, uint32_t number, int host)
 {
-    if (!is_current(monitor, number) || monitor->hosts[host] != MONITOR_ASKED)
+    if (!is_current(monitor, number) || host >= monitor->host_count || monitor->hosts[host] != MONITOR_ASKED)
         return;
     monitor->hosts[host] = MONITOR_ANSWERED;
     if (!waits_for_answers(monitor))
@@ -302,6 +305,7 @@ static void start(struct monitor *monitor)
     monitor->hosts = calloc((size_t)table->hosts->count + 1, sizeof *monitor->hosts);
     monitor->seen = calloc((size_t)table->count + 1, sizeof *monitor->seen);
     monitor->seen_count = table->count;
+    monitor->host_count = table->hosts->count;
     bool possible = monitor->hosts && monitor->seen;
     if (possible)
         ask_hosts(monitor);

@@ -38,7 +38,8 @@ struct monitor {
     enum stacks stacks;      /* that the look under way has */
     struct rank_view *views; /* so far */
     int count, capacity;
-    enum monitor_host *hosts; /* by their index in the table */
+    enum monitor_host *hosts; /* [host_count] by their index in the table */
+    int host_count;           /* hosts that the table had when the look began */
     bool *seen;               /* processes of the table with a view, by their index there */
     int seen_count;           /* processes that the table had when the look began */
     /* Of an attached job: the ranks that the last look has found, or of which it knew that their hosts do not

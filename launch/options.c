@@ -17,6 +17,7 @@
 #define VALUE_BYTES   4096
 #define SECONDS_LEAST 0.1
 #define SECONDS_MOST  86400.0
+#define PAIR_MOST     3600
 #define SECONDS_GIVEN "2" /* if the value is missing */
 #define FIELD(field)  offsetof(struct options, field)
 
@@ -46,6 +47,26 @@ const struct option option_table[] = {
      "Start the ranks by mpirun (Open MPI, MPICH, Intel MPI), and let that MPI move the tensors"},
     {GROUP_HOSTS, "", "mpi-args", "TEXT", OPTION_TEXT, FIELD(mpi_args),
      "More options for that mpirun, e.g. --mpi-args='--mca btl_tcp_if_include eth0'"},
+    {GROUP_ELASTIC, "min-np", "min-num-proc", "N", OPTION_COUNT, FIELD(min_num_proc),
+     "Continue with the remaining ranks when some fail, and with others that are added, as long as there are "
+     "N; the job starts with -np"},
+    {GROUP_ELASTIC, "max-np", "max-num-proc", "N", OPTION_COUNT, FIELD(max_num_proc),
+     "Use no more ranks than this, however many slots there are"},
+    {GROUP_ELASTIC, "", "host-discovery-script", "FILE", OPTION_TEXT, FIELD(discovery_script),
+     "Command that is run every second and prints the hosts to use, a line host:slots or host for each; "
+     "instead of -H"},
+    {GROUP_ELASTIC, "slots", "slots-per-host", "N", OPTION_COUNT, FIELD(slots_per_host),
+     "Slots of hosts for which the script prints none"},
+    {GROUP_ELASTIC, "", "elastic-timeout", "SECONDS", OPTION_COUNT, FIELD(elastic_timeout),
+     "End the job when there were too few slots for so long (600) [HOROVOD_ELASTIC_TIMEOUT]"},
+    {GROUP_ELASTIC, "", "reset-limit", "N", OPTION_LIMIT, FIELD(reset_limit),
+     "End the job when its ranks have changed more than N times, for whatever reason"},
+    {GROUP_ELASTIC, "", "blacklist-cooldown-range", "MIN MAX", OPTION_PAIR, FIELD(cooldown),
+     "Use a host on which a rank has failed again after MIN to MAX seconds, longer each time; without it "
+     "never"},
+    {GROUP_ELASTIC, "", "failed-slot", "RULE", OPTION_TEXT, FIELD(failed_slot),
+     "What follows from a failed rank: drop-host (its host is left out, if there is another one; the "
+     "default), or restart[:N] (a new process takes its slot, N times in 10 minutes; 3)"},
     {GROUP_COUNT, "", "task", "FOLDER", OPTION_TEXT, FIELD(task), ""},
     {GROUP_COUNT, "", "agent", "", OPTION_SWITCH, FIELD(agent), ""},
     {GROUP_OUTPUT, "", "output-filename", "FOLDER", OPTION_TEXT, FIELD(output),
@@ -141,6 +162,19 @@ hvd_code options_give(struct options *options, const struct setting *setting, co
     return *place ? HVD_OK : status_no_memory(status);
 }
 
+/* Parses "10 600". */
+static hvd_code give_pair(int64_t *pair, const char *value, const char *source, hvd_status *status)
+{
+    char *end, *rest;
+    pair[0] = strtoll(value, &end, 10);
+    pair[1] = strtoll(end, &rest, 10);
+    if (end == value || rest == end || *rest || pair[0] < 1 || pair[1] > PAIR_MOST || pair[0] > pair[1])
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s %s must be two whole numbers from 1 to %d, the smaller one first", source,
+                          value, PAIR_MOST);
+    return HVD_OK;
+}
+
 static hvd_code give_option(struct options *options, const struct option *option, const char *value,
                             const char *source, hvd_status *status)
 {
@@ -162,14 +196,17 @@ static hvd_code give_option(struct options *options, const struct option *option
                    : status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be a number from %g to %g", source,
                                 value, SECONDS_LEAST, SECONDS_MOST);
     }
-    bool any = option->kind == OPTION_LISTEN;
-    double maximum = option->kind == OPTION_COUNT ? setting_by_key("size")->maximum : 65535;
+    if (option->kind == OPTION_PAIR)
+        return give_pair(field, value, source, status);
+    bool any = option->kind == OPTION_LISTEN || option->kind == OPTION_LIMIT;
+    bool counts = option->kind == OPTION_COUNT || option->kind == OPTION_LIMIT;
+    double maximum = counts ? setting_by_key("size")->maximum : 65535;
     errno = 0;
     long long number = strtoll(value, &end, 10);
     if (errno || end == value || *end || number < !any || number > maximum)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s=%s must be a whole number from %d to %.0f",
                           source, value, !any, maximum);
-    *(int64_t *)field = number ? number : METRICS_ANY_PORT;
+    *(int64_t *)field = option->kind == OPTION_LIMIT ? number + 1 : number ? number : METRICS_ANY_PORT;
     return HVD_OK;
 }
 
@@ -200,7 +237,7 @@ static int flag_values(const struct flag *flag, const char *own, const char *nex
     if (flag->option && flag->option->kind == OPTION_SECONDS)
         return own || is_number(next);
     if (flag->option)
-        return flag->option->kind != OPTION_SWITCH;
+        return flag->option->kind == OPTION_PAIR ? 2 : flag->option->kind != OPTION_SWITCH;
     if (flag->setting)
         return flag->setting->kind != SETTING_BOOLEAN;
     switch (flag->foreign->kind) {
@@ -254,13 +291,52 @@ static hvd_code parse_option(struct options *options, char ***argv, hvd_status *
     /* Options keep a pointer to their value: it must be the word of argv, not `text`. */
     if (flag.option)
         return give_option(options, flag.option,
-                           !count ? SECONDS_GIVEN
-                           : own  ? own + 1
-                                  : (*argv)[-1],
+                           !count       ? SECONDS_GIVEN
+                           : count == 2 ? text
+                           : own        ? own + 1
+                                        : (*argv)[-1],
                            word, status);
     if (flag.setting)
         return options_give(options, flag.setting, text, word, status);
     return foreign_apply(options, flag.foreign, text, word, status);
+}
+
+/* Returns the first option that is given of those that elastic jobs have; NULL: none is. */
+static const char *first_elastic(const struct options *options, bool makes_elastic)
+{
+    if (makes_elastic && options->min_num_proc)
+        return "--min-np";
+    if (makes_elastic && options->discovery_script)
+        return "--host-discovery-script";
+    return options->max_num_proc      ? "--max-np"
+           : options->slots_per_host  ? "--slots-per-host"
+           : options->elastic_timeout ? "--elastic-timeout"
+           : options->reset_limit     ? "--reset-limit"
+           : options->cooldown[0]     ? "--blacklist-cooldown-range"
+           : options->failed_slot     ? "--failed-slot"
+                                      : NULL;
+}
+
+static hvd_code check_elastic(const struct options *options, hvd_status *status)
+{
+    const char *any = first_elastic(options, true), *alone = first_elastic(options, false);
+    if (options->task && any)
+        return status_set(status, HVD_UNSUPPORTED,
+                          "%s: elastic jobs come with a later version of horovod.run; horovodrun starts them",
+                          any);
+    if (options->mpi && any)
+        return status_set(status, HVD_UNSUPPORTED,
+                          "%s: mpirun (--mpi) starts a fixed number of ranks; leave one of the two out", any);
+    if (options->slots_per_host && !options->discovery_script)
+        return status_set(status, HVD_INVALID_ARGUMENT, "--slots-per-host needs --host-discovery-script");
+    if (options->discovery_script && (options->hosts || options->hostfile))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "--host-discovery-script takes the place of --hosts and --hostfile; give one of "
+                          "them");
+    if (alone && !options->min_num_proc && !options->discovery_script)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s needs --min-np or --host-discovery-script, which make a job elastic", alone);
+    return HVD_OK;
 }
 
 hvd_code options_parse(struct options *options, char **argv, hvd_status *status)
@@ -301,6 +377,7 @@ hvd_code options_parse(struct options *options, char **argv, hvd_status *status)
             "--timeline needs --status; the option for a job that starts is --timeline-filename");
     if (options->steps && !options->timeline)
         return status_set(status, HVD_INVALID_ARGUMENT, "--steps needs --timeline FILE");
+    TRY(check_elastic(options, status));
     if (options->timeline && options->watch_seconds > 0)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "--timeline is written once, and --watch goes on; give one of them");

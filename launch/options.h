@@ -66,12 +66,19 @@ struct options {
                              * write to the descriptor behind stderr is its report.<rank>; or NULL */
     int64_t parent;         /* ends when this process, which started it, has ended; 0: not given */
     int64_t metrics_port;   /* 0: not given; METRICS_ANY_PORT */
-    const char *metrics_address;    /* to listen at, or NULL */
-    const char *metrics_token_file; /* path, or NULL */
-    const char *metrics_discovery;  /* folder, or NULL */
-    const char *metrics_file;       /* path, or NULL */
-    int64_t metrics_ranks;          /* above which metrics are by host; 0: METRICS_RANKS */
-    const char *report;             /* path of the HTML file about the job, or NULL */
+    const char *metrics_address;        /* to listen at, or NULL */
+    const char *metrics_token_file;     /* path, or NULL */
+    const char *metrics_discovery;      /* folder, or NULL */
+    const char *metrics_file;           /* path, or NULL */
+    int64_t metrics_ranks;              /* above which metrics are by host; 0: METRICS_RANKS */
+    const char *report;                 /* path of the HTML file about the job, or NULL */
+    int64_t min_num_proc, max_num_proc; /* 0: not given */
+    const char *discovery_script;       /* command for the shell, or NULL */
+    int64_t slots_per_host;             /* where it says none; 0: not given */
+    int64_t elastic_timeout;            /* seconds; 0: not given */
+    int64_t reset_limit;                /* one more than the number; 0: not given */
+    int64_t cooldown[2];                /* seconds; 0: not given */
+    const char *failed_slot;            /* "restart:3", or NULL */
     bool verbose, help, version, check_build, agent;
     bool status;          /* of running jobs */
     bool monitor;         /* a job that something else has started */
@@ -92,12 +99,15 @@ enum option_kind {
     OPTION_LISTEN, /* a port; 0: METRICS_ANY_PORT */
     OPTION_TEXT,
     OPTION_SWITCH,
-    OPTION_SECONDS /* the value may be missing */
+    OPTION_SECONDS, /* the value may be missing */
+    OPTION_LIMIT,   /* from 0 on; the field is one more */
+    OPTION_PAIR     /* two counts */
 };
 /* An option without a group is not in --help. */
 enum option_group {
     GROUP_RANKS,
     GROUP_HOSTS,
+    GROUP_ELASTIC,
     GROUP_OUTPUT,
     GROUP_METRICS,
     GROUP_STATUS,

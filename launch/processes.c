@@ -1,6 +1,7 @@
 /* processes.c - keeps the table of processes, and ends them: by themselves within a time limit, then by
  * SIGTERM, then by SIGKILL. One thread, the loop's. All signals go to process groups. */
 #include "processes.h"
+#include "discovery.h"
 #include "faults.h"
 #include "say.h"
 #include "starter.h"
@@ -49,13 +50,16 @@ static void step_to(struct process *process, enum step step, double seconds)
     watch(process->table);
 }
 
+void process_end(struct process *process, enum step step)
+{
+    if (!process->gone && process->step < step)
+        step_to(process, step, step == STEP_KILL ? KILL_SECONDS : process->table->settings->grace_seconds);
+}
+
 void table_end(struct table *table, enum step step)
 {
-    for (int i = 0; i < table->count; i++) {
-        struct process *process = table->list[i];
-        if (!process->gone && process->step < step)
-            step_to(process, step, step == STEP_KILL ? KILL_SECONDS : table->settings->grace_seconds);
-    }
+    for (int i = 0; i < table->count; i++)
+        process_end(table->list[i], step);
 }
 
 void process_ended(struct process *process, int exit_code, int signal)
@@ -169,7 +173,9 @@ static void on_end_of_child(uv_signal_t *handle, int ignored)
     (void)ignored;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-        table->starter->child_ended(table, pid, signal ? 128 + signal : WEXITSTATUS(status), signal);
+        int exit_code = signal ? 128 + signal : WEXITSTATUS(status);
+        if (!table->discovery || !discovery_child_ended(table->discovery, pid, exit_code, signal))
+            table->starter->child_ended(table, pid, exit_code, signal);
     }
 }
 
@@ -276,14 +282,13 @@ struct process *table_add(struct table *table, int slot, const struct place *pla
     process->table = table;
     process->slot = slot;
     process->place = *place;
+    process->epoch = table->epoch;
+    process->size = table->size;
     process->gone = true; /* until it is started */
     process->page = -1;
     for (int i = 0; i < OUTPUTS; i++)
-        process->outputs[i] = (struct output){.sink = sinks[i],
-                                              .rank = place->rank,
-                                              .index = i,
-                                              .file = -1,
-                                              .timestamp = table->options->timestamp};
+        process->outputs[i] = (struct output){
+            .sink = sinks[i], .rank = slot, .index = i, .file = -1, .timestamp = table->options->timestamp};
     table->list[table->count++] = process;
     return process;
 }
@@ -299,13 +304,14 @@ hvd_code table_serve(struct table *table, const struct addresses *addresses, hvd
     return HVD_OK;
 }
 
-/* For --output-filename: FOLDER/rank.<rank>, with as many digits for every rank, and the two files in it. */
+/* For --output-filename: FOLDER/rank.<slot>, which is the rank at the start, with as many digits for every
+ * rank, and the two files in it. */
 static hvd_code copy_to_folder(struct process *process, hvd_status *status)
 {
     const char *folder = process->table->options->output;
     char path[PATH_MAX];
     int digits = snprintf(NULL, 0, "%d", process->table->size - 1);
-    int length = snprintf(path, sizeof path, "%s/rank.%0*d", folder, digits, process->place.rank);
+    int length = snprintf(path, sizeof path, "%s/rank.%0*d", folder, digits, process->slot);
     if (length < 0 || (size_t)length + sizeof "/stdout" > sizeof path)
         return status_set(status, HVD_INVALID_ARGUMENT, "--output-filename: the path is too long");
     if ((mkdir(folder, 0777) && errno != EEXIST) || (mkdir(path, 0777) && errno != EEXIST))

@@ -19,6 +19,7 @@
 #define TABLE_SIGNALS 6
 
 struct agents;
+struct discovery;
 struct sampler;
 struct exporter;
 struct monitor;
@@ -37,7 +38,10 @@ enum step {
 struct process {
     struct table *table;
     int slot;           /* HOROVOD_SLOT: the process's name in all epochs, and its index in the table */
-    struct place place; /* in the epoch of the table */
+    struct place place; /* in its epoch */
+    int epoch, size;    /* the epoch, and its number of ranks */
+    bool apart;         /* elastic jobs: it is not in the running epoch */
+    bool gone_reported; /* elastic jobs: the membership knows that it is gone */
     int pid;            /* also of its process group, on its host; 0: not started */
     bool running;       /* the process itself */
     bool gone;          /* its whole process group has ended; pid must no longer be used */
@@ -88,6 +92,7 @@ struct table {
     struct process **list; /* [count] by slot; in an agent those of its host, in the order of their start */
     int count;
     int epoch, size; /* the epoch that has begun, and its number of ranks */
+    int most;        /* ranks of which statistics are kept */
     char id[JOB_ID_DIGITS + 1], secret[JOB_SECRET_DIGITS + 1];
     const char *attached; /* the id, or its start, of a job that something else has started; NULL: none */
     bool attached_whole;  /* that is the whole id */
@@ -108,6 +113,7 @@ struct table {
     uv_timer_t clock; /* ticks only while a process has a deadline */
     uv_signal_t signals[TABLE_SIGNALS];
     void (*happened)(struct table *table, const struct event *event);
+    struct discovery *discovery; /* its script is a child without a row; or NULL */
     struct sink sinks[2];
     struct sink *out, *err; /* one and the same when stdout and stderr are one file */
     bool ending;            /* the job is to end: its exit code is decided */
@@ -132,6 +138,9 @@ hvd_code table_serve(struct table *table, const struct addresses *addresses, hvd
 /* Brings every process at least to `step`, at once; each later step follows grace_seconds after the one
  * before. */
 void table_end(struct table *table, enum step step);
+
+/* The same for one process. */
+void process_end(struct process *process, enum step step);
 
 /* Returns true once all processes are gone and their output has been read, or is given up. */
 bool table_finished(struct table *table);

@@ -8,7 +8,7 @@
 
 static bool waits_for_hosts(const struct record_query *record_query)
 {
-    for (int i = 0; i < record_query->table->hosts->count; i++) {
+    for (int i = 0; i < record_query->host_count; i++) {
         if (record_query->waits[i])
             return true;
     }
@@ -40,7 +40,8 @@ static void on_deadline(uv_timer_t *timer)
 
 void record_query_host_done(struct record_query *record_query, uint32_t number, int host)
 {
-    if (!record_query->done || number != record_query->number || !record_query->waits[host])
+    if (!record_query->done || number != record_query->number || host >= record_query->host_count ||
+        !record_query->waits[host])
         return;
     record_query->waits[host] = false;
     if (!waits_for_hosts(record_query))
@@ -57,6 +58,7 @@ hvd_code record_query_start(struct record_query *record_query, const struct hist
     if (!record_query->waits)
         return status_no_memory(status);
     record_query->number++;
+    record_query->host_count = table->hosts->count;
     record_query->window = *window;
     record_query->done = done;
     record_query->argument = argument;

@@ -14,7 +14,8 @@ struct record_query {
     struct table *table;
     uv_timer_t deadline;
     uint32_t number; /* of the last question */
-    bool *waits;     /* by host in the table: it was asked, and has not answered */
+    bool *waits;     /* [host_count] by host in the table: it was asked, and has not answered */
+    int host_count;
     struct history_window window;
     record_query_done_fn *done; /* NULL: nobody has asked */
     void *argument;

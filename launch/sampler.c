@@ -51,7 +51,7 @@ static void keep_status(struct sampler *sampler, const struct job_view *job_view
 /* `text`: its verdict, or NULL. */
 static void add(struct sampler *sampler, const struct job_view *job_view, const char *text)
 {
-    int count = job_view->count < sampler->table->size ? job_view->count : sampler->table->size;
+    int count = job_view->count < sampler->size ? job_view->count : sampler->size;
     for (int i = 0; i < count; i++)
         fill_rank(job_view, &job_view->ranks[i], &sampler->ranks[i]);
     course_add(sampler->course,
@@ -114,8 +114,9 @@ hvd_code sampler_open(struct sampler *sampler, struct table *table, hvd_status *
     uv_timer_init(&table->loop, &sampler->timer); /* sampler_close closes it in any case */
     sampler->timer.data = sampler;
     sampler->started = clock_now();
-    sampler->course = course_create(table->size);
-    sampler->ranks = calloc((size_t)table->size, sizeof *sampler->ranks);
+    sampler->size = table->most;
+    sampler->course = course_create(table->most);
+    sampler->ranks = calloc((size_t)table->most, sizeof *sampler->ranks);
     if (!sampler->course || !sampler->ranks)
         return status_no_memory(status);
     if (!table->attached) /* otherwise what the job has used before is not known */

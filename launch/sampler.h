@@ -12,7 +12,8 @@ struct sampler {
     uv_timer_t timer;
     struct energy energy;
     struct course *course;
-    struct course_rank *ranks; /* [the job's] for a look */
+    struct course_rank *ranks; /* [size] for a look */
+    int size;                  /* ranks beyond it are left out: an elastic job may have any number */
     char *status;              /* the last look as JSON (status_json.h); NULL: there was none */
     char *before_end;  /* the last one before the job was to end; NULL: it is not to end, or there was none */
     int64_t started;   /* the job, or this one: clock_now's, as the next one */

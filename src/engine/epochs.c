@@ -99,6 +99,8 @@ int32_t hvd_epoch_notice(hvd_epochs *epochs, int32_t epoch)
         pthread_mutex_unlock(&epochs->lock);
     }
     uint64_t noticed = atomic_load(&epochs->noticed);
+    if (noticed >> 32 > (uint64_t)epoch) /* a newer one has begun without this process */
+        return HVD_NOTICE_LOST;
     return noticed >> 32 == (uint64_t)epoch ? (int32_t)(noticed & UINT32_MAX) : 0;
 }
 

@@ -25,6 +25,7 @@ VALUES = {
     "PORT": "22",
     "FILE": "some.file",
     "FOLDER": "folder",
+    "SCRIPT": "echo localhost:2",
     "LIST": "lo",
     "CORES": "0,0",
     "TEXT": "-x A",
@@ -132,6 +133,16 @@ def test_names(module: str, name: str, parameters: str, state: str) -> None:
             check_parameters(expected, list(inspect.signature(found).parameters.values()))
 
 
+# What an option needs beside it.
+BESIDE = {
+    "--max-np": ["--min-np", "1"],
+    "--max-num-proc": ["--min-np", "1"],
+    "--elastic-timeout": ["--min-np", "1"],
+    "--reset-limit": ["--min-np", "1"],
+    "--blacklist-cooldown-range": ["--min-np", "1"],
+    "--slots-per-host": ["--host-discovery-script", "echo localhost"],
+}
+
 OPTIONS = [
     pytest.param(option, cells[1], id=option)
     for cells in rows("Options of `horovodrun`", "option")
@@ -144,7 +155,7 @@ def test_options(launcher: Launcher, option: str, state: str) -> None:
     (launcher.folder / "hosts").write_text("localhost slots=2\n")
     (launcher.folder / "run.yaml").write_text("params: {cycle_time_ms: 1}\n")
     words = [VALUES.get(word, word) for word in option.split()]
-    result = launcher.run("-np", "2", *words, "true")
+    result = launcher.run("-np", "2", *BESIDE.get(words[0], []), *words, "true")
     assert state in STATES
     if state != "later":
         assert result.returncode == 0, result.stderr
@@ -164,7 +175,7 @@ VARIABLES = [
 @pytest.mark.parametrize(("variable", "state"), VARIABLES)
 def test_variables(variable: str, state: str) -> None:
     read = [ROOT / "src/base/settings.def", ROOT / "src/bootstrap/starters.c"]
-    read += [ROOT / "launch/environment.c", ROOT / "launch/hosts.c"]
+    read += [ROOT / "launch/environment.c", ROOT / "launch/hosts.c", ROOT / "launch/elastic.c"]
     read += [*(ROOT / "python").rglob("*.py")]
     if state in ("works", "better"):
         read.append(ROOT / "launch/foreign.def")

@@ -34,27 +34,6 @@ def test_nothing_to_say(launcher: Launcher, word: str) -> None:
     assert word.removeprefix("--no-") not in result.stderr.replace(" ".join(result.args), "")
 
 
-ELASTIC = [
-    ["--min-np", "2"],
-    ["--min-num-proc=2"],
-    ["--max-np", "4"],
-    ["--max-num-proc", "4"],
-    ["--slots-per-host", "2"],
-    ["--elastic-timeout", "600"],
-    ["--reset-limit", "3"],
-    ["--blacklist-cooldown-range", "10", "100"],
-    ["--host-discovery-script", "./find"],
-]
-
-
-@pytest.mark.parametrize("words", ELASTIC, ids=lambda words: words[0])
-def test_elastic_jobs_come_later(launcher: Launcher, words: list[str]) -> None:
-    result = launcher.run("-np", "1", *words, "true")
-    flag = words[0].split("=")[0]
-    assert result.returncode == 2
-    assert result.stderr.startswith(f"horovodrun: {flag}: elastic jobs come with a later version; -np N")
-
-
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -69,8 +48,7 @@ def test_elastic_jobs_come_later(launcher: Launcher, words: list[str]) -> None:
         ),
         (["--num-nccl-streams", "many"], "--num-nccl-streams=many is not a number"),
         (["--num-nccl-streams", "4x"], "--num-nccl-streams=4x is not a number"),
-        (["--reset-limit", "1 2"], "--reset-limit=1 2: there is more than one value"),
-        (["--blacklist-cooldown-range", "10", "x"], "=10 x is not two numbers"),
+        (["--num-nccl-streams", "1 2"], "--num-nccl-streams=1 2: there is more than one value"),
         (["--gloo=yes"], "--gloo takes no value"),
         (["--no-gloo"], "there is no option --no-gloo"),
     ],
@@ -206,7 +184,6 @@ def test_config_file_with_a_mistake(launcher: Launcher, text: str, problem: str)
 @pytest.mark.parametrize(
     ("variables", "shown"),
     [
-        ({"HOROVOD_ELASTIC_TIMEOUT": "600"}, ""),
         ({"HOROVOD_GLOO_TIMEOUT_SECONDS": "90"}, "90"),
         ({"HOROVOD_GLOO_TIMEOUT_SECONDS": "90", "HOROVOD_START_TIMEOUT": "50"}, "50"),
         ({"HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_CONTROLLER": "gloo"}, ""),

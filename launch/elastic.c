@@ -1,0 +1,467 @@
+/* elastic.c - the launcher's side of an elastic job. The rendezvous of this process serves all epochs, so
+ * only the loss of this host ends the job. One thread, the loop's. */
+#include "elastic.h"
+#include "faults.h"
+#include "say.h"
+#include "starter.h"
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "net/crypto.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SETTLE_SECONDS   0.05
+#define REJOIN_SECONDS   30.0
+#define GATHER_SECONDS   1.0
+#define DEFAULT_TIMEOUT  600 /* seconds, as Horovod's */
+#define DEFAULT_RESTARTS 3
+#define MOST_RANKS       1024
+
+/* ---- the options ----------------------------------------------------------------------------------------
+ */
+
+bool elastic_asked(const struct options *options)
+{
+    return options->min_num_proc || options->discovery_script;
+}
+
+/* Parses "restart", "restart:5" or "drop-host". */
+static hvd_code parse_failed_slot(struct membership_config *config, const char *text, hvd_status *status)
+{
+    char *end = NULL;
+    long restarts = strncmp(text, "restart:", 8) == 0 ? strtol(text + 8, &end, 10) : DEFAULT_RESTARTS;
+    bool numbered = end && end != text + 8 && !*end && restarts >= 1 && restarts <= 1000000;
+    config->restart = numbered || strcmp(text, "restart") == 0;
+    config->restarts = (int)restarts;
+    if (config->restart || strcmp(text, "drop-host") == 0)
+        return HVD_OK;
+    return status_set(status, HVD_INVALID_ARGUMENT,
+                      "--failed-slot=%s must be drop-host, restart, or restart:N with N from 1 on", text);
+}
+
+/* The variable takes effect without the option. */
+static hvd_code read_timeout(const struct options *options, int64_t *seconds, hvd_status *status)
+{
+    const char *text = getenv("HOROVOD_ELASTIC_TIMEOUT");
+    char *end;
+    *seconds = options->elastic_timeout ? options->elastic_timeout : DEFAULT_TIMEOUT;
+    if (options->elastic_timeout || !text || !*text)
+        return HVD_OK;
+    errno = 0;
+    *seconds = strtoll(text, &end, 10);
+    if (!errno && end != text && !*end && *seconds >= 1 && *seconds <= (int64_t)1e9)
+        return HVD_OK;
+    return status_set(status, HVD_INVALID_ARGUMENT,
+                      "HOROVOD_ELASTIC_TIMEOUT=%s must be a whole number of seconds from 1 to 1e9", text);
+}
+
+static hvd_code check_sizes(const struct membership_config *config, hvd_status *status)
+{
+    if (config->min > config->start)
+        return status_set(status, HVD_INVALID_ARGUMENT, "--min-np %d is more than -np %d", config->min,
+                          config->start);
+    if (config->start > config->max)
+        return status_set(status, HVD_INVALID_ARGUMENT, "-np %d is more than --max-np %d", config->start,
+                          config->max);
+    return HVD_OK;
+}
+
+hvd_code elastic_configure(struct membership_config *config, const struct options *options,
+                           const struct hosts *hosts, hvd_status *status)
+{
+    int64_t timeout;
+    int64_t start = options->num_proc           ? options->num_proc
+                    : options->discovery_script ? options->min_num_proc
+                                                : hosts->size;
+    TRY(read_timeout(options, &timeout, status));
+    if (!start)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "how many ranks? Say -np N or --min-np N beside --host-discovery-script");
+    *config = (struct membership_config){
+        .start = (int)start,
+        .min = (int)(options->min_num_proc ? options->min_num_proc : start),
+        .max =
+            (int)(options->max_num_proc ? options->max_num_proc : (int64_t)setting_by_key("size")->maximum),
+        .settle = (int64_t)(SETTLE_SECONDS * CLOCK_SECOND),
+        .rejoin = (int64_t)(REJOIN_SECONDS * CLOCK_SECOND),
+        .gather = (int64_t)(GATHER_SECONDS * CLOCK_SECOND),
+        .timeout = timeout * CLOCK_SECOND,
+        .reset_limit = options->reset_limit ? (int)(options->reset_limit - 1) : -1,
+        .restarts = DEFAULT_RESTARTS,
+        .pause = {options->cooldown[0] * CLOCK_SECOND, options->cooldown[1] * CLOCK_SECOND},
+        .seed = (uint64_t)clock_now()};
+    if (options->failed_slot)
+        TRY(parse_failed_slot(config, options->failed_slot, status));
+    return check_sizes(config, status);
+}
+
+int elastic_most(const struct membership_config *config)
+{
+    int most = config->start > MOST_RANKS ? config->start : MOST_RANKS;
+    return config->max < most ? config->max : most;
+}
+
+/* ---- hosts ----------------------------------------------------------------------------------------------
+ */
+
+/* Membership numbers hosts in the order in which they become known; the table's hosts have the same numbers.
+ */
+static hvd_code add_new_hosts(struct elastic *elastic, const struct hosts *found, hvd_status *status)
+{
+    struct hosts *hosts = elastic->table->hosts;
+    for (int i = 0; i < found->count; i++) {
+        bool known = false;
+        for (int j = 0; j < hosts->count; j++)
+            known = known || strcmp(hosts->list[j].name, found->list[i].name) == 0;
+        if (!known)
+            TRY(hosts_append(hosts, &found->list[i], status));
+    }
+    return HVD_OK;
+}
+
+static void offer(struct elastic *elastic, const struct hosts *found)
+{
+    hvd_status status;
+    struct membership_host *offered = calloc((size_t)found->count + 1, sizeof *offered);
+    if (!offered || add_new_hosts(elastic, found, &status)) {
+        say(elastic->table, "out of memory for the hosts that were found");
+        free(offered);
+        return;
+    }
+    for (int i = 0; i < found->count; i++)
+        offered[i] = (struct membership_host){found->list[i].name, (int)found->list[i].slots};
+    membership_discovered(elastic->membership, clock_now(), offered, found->count);
+    free(offered);
+    elastic->act(elastic->table);
+}
+
+static void on_found(struct discovery *discovery, const struct hosts *hosts)
+{
+    offer(discovery->owner, hosts);
+}
+
+static void on_discovery_failed(struct discovery *discovery)
+{
+    struct elastic *elastic = discovery->owner;
+    membership_stop(elastic->membership, clock_now(), 1, MEMBERSHIP_TERM);
+    elastic->act(elastic->table);
+}
+
+static void prepare(struct elastic *elastic, int host)
+{
+    const struct host *entry = &elastic->table->hosts->list[host];
+    if (entry->local) {
+        membership_host_prepared(elastic->membership, clock_now(), host);
+        return;
+    }
+    say(elastic->table, "host %s is left out: elastic jobs reach no other host than this one yet",
+        entry->name);
+    membership_host_failed(elastic->membership, clock_now(), host);
+}
+
+/* ---- places ---------------------------------------------------------------------------------------------
+ */
+
+/* The ranks are all on this host, by whatever names it goes. */
+static struct place place_of(const struct membership_rank *rank, int number, int size)
+{
+    return (struct place){
+        .host = rank->host, .rank = number, .local_rank = number, .local_size = size, .cross_size = 1};
+}
+
+static void tell(struct elastic *elastic, const struct process *process, hvd_news news)
+{
+    struct table *table = elastic->table;
+    char slot[SLOT_NAME_LIMIT];
+    hvd_status status;
+    snprintf(slot, sizeof slot, "%d", process->slot);
+    news.struct_size = sizeof news;
+    news.slot = slot;
+    if (hvd_rendezvous_tell(table->rendezvous, table->id, &news, &status))
+        say(table, "can't tell process %d what is next: %s", process->slot, status.text);
+}
+
+/* ---- epochs ---------------------------------------------------------------------------------------------
+ */
+
+static hvd_code publish(struct elastic *elastic, int number, hvd_status *status)
+{
+    struct table *table = elastic->table;
+    struct epoch epoch = {.number = number};
+    memcpy(epoch.job, table->id, sizeof epoch.job);
+    if (!epoch_init(&epoch, elastic->size))
+        return status_no_memory(status);
+    for (int rank = 0; rank < elastic->size; rank++)
+        epoch_set(&epoch, rank, elastic->members[rank].slot, rank);
+    hvd_code code = table->starter->assign(table, &epoch, status);
+    epoch_free(&epoch);
+    if (code)
+        return code;
+    faults_close(table);
+    return faults_watch(table, table->id, number, status);
+}
+
+/* Gives the processes of the epoch their places; all others are in none. */
+static void place_members(struct elastic *elastic, int number)
+{
+    struct table *table = elastic->table;
+    struct hosts *hosts = table->hosts;
+    for (int i = 0; i < hosts->count; i++)
+        hosts->list[i].ranks = 0;
+    for (int i = 0; i < table->count; i++)
+        table->list[i]->apart = true;
+    for (int rank = 0; rank < elastic->size; rank++) {
+        const struct membership_rank *member = &elastic->members[rank];
+        hosts->list[member->host].ranks++;
+        if (member->slot >= table->count)
+            continue; /* of the first epoch, and not started yet */
+        struct process *process = table->list[member->slot];
+        process->apart = false;
+        process->epoch = number;
+        process->size = elastic->size;
+        process->place = place_of(member, rank, elastic->size);
+        tell(elastic, process,
+             (hvd_news){.kind = HVD_NEWS_EPOCH, .epoch = number, .rank = rank, .size = elastic->size});
+    }
+}
+
+static void begin_epoch(struct elastic *elastic, int number)
+{
+    struct table *table = elastic->table;
+    hvd_status status;
+    int epoch;
+    const struct membership_rank *ranks = membership_ranks(elastic->membership, &epoch, &elastic->size);
+    if (epoch != number)
+        return; /* a newer one has begun already */
+    free(elastic->members);
+    elastic->members = malloc((size_t)elastic->size * sizeof *elastic->members);
+    if (elastic->members)
+        memcpy(elastic->members, ranks, (size_t)elastic->size * sizeof *elastic->members);
+    table->epoch = number;
+    table->size = elastic->size;
+    if (!elastic->members || publish(elastic, number, &status)) {
+        say(table, "can't begin epoch %d: %s", number, elastic->members ? status.text : "out of memory");
+        membership_stop(elastic->membership, clock_now(), 1, MEMBERSHIP_TERM);
+        return;
+    }
+    place_members(elastic, number);
+    if (!number)
+        say_job(table);
+    else
+        say(table, "epoch %d has begun with %d ranks", number, elastic->size);
+}
+
+static void give_notice(struct elastic *elastic, const struct membership_action *action)
+{
+    for (int rank = 0; rank < elastic->size; rank++)
+        tell(elastic, elastic->table->list[elastic->members[rank].slot],
+             (hvd_news){.kind = HVD_NEWS_EPOCH,
+                        .epoch = action->epoch,
+                        .rank = rank,
+                        .size = elastic->size,
+                        .notice = (int32_t)action->change});
+}
+
+/* ---- processes ------------------------------------------------------------------------------------------
+ */
+
+static void start(struct elastic *elastic, const struct membership_action *action)
+{
+    struct table *table = elastic->table;
+    hvd_status status;
+    int size = elastic->size;
+    const struct membership_rank *ranks = elastic->members;
+    bool first = action->rank < size && ranks[action->rank].slot == action->slot;
+    if (!first)
+        ranks = membership_planned(elastic->membership, &size);
+    struct place place = place_of(&ranks[action->rank], action->rank, size);
+    struct process *process = action->slot == table->count ? table_add(table, action->slot, &place) : NULL;
+    if (!process) {
+        say(table, "out of memory for process %d", action->slot);
+        membership_stop(elastic->membership, clock_now(), 1, MEMBERSHIP_TERM);
+        return;
+    }
+    process->size = size;
+    process->epoch = table->epoch + !first;
+    process->apart = !first;
+    if (table->starter->start(process, &status))
+        table->happened(table, &(struct event){.kind = EVENT_NOT_STARTED,
+                                               .process = process,
+                                               .exit_code = process->exit_code,
+                                               .text = status.text});
+}
+
+static void end(struct elastic *elastic, const struct membership_action *action)
+{
+    static const char *const reasons[] = {[MEMBERSHIP_REMOVED] = "its place was taken away",
+                                          [MEMBERSHIP_HOST_OUT] = "another process of its host has failed",
+                                          [MEMBERSHIP_HUNG] = "it did not come back when all others did",
+                                          [MEMBERSHIP_CUT_OFF] = "its connections break again and again",
+                                          [MEMBERSHIP_OVER] = "the job ends"};
+    static const enum step steps[] = {[MEMBERSHIP_KEEP] = STEP_NONE,
+                                      [MEMBERSHIP_OWN] = STEP_OWN,
+                                      [MEMBERSHIP_TERM] = STEP_TERM,
+                                      [MEMBERSHIP_KILL] = STEP_KILL};
+    struct process *process = elastic->table->list[action->slot];
+    process->apart = true;
+    tell(elastic, process, (hvd_news){.kind = HVD_NEWS_OUT, .rank = -1, .reason = reasons[action->why]});
+    if (action->why != MEMBERSHIP_OVER && !process->gone)
+        say(elastic->table, "process %d (pid %d) is to end: %s", process->slot, process->pid,
+            reasons[action->why]);
+    process_end(process, steps[action->step]);
+}
+
+void elastic_say_end(struct process *process)
+{
+    char text[1200];
+    say_describe(process, text, sizeof text);
+    if (process->apart)
+        say(process->table, "process %d (pid %d) %s before it took part", process->slot, process->pid, text);
+    else
+        say(process->table, "process %d (pid %d), rank %d of epoch %d, %s; the others go on", process->slot,
+            process->pid, process->place.rank, process->epoch, text);
+}
+
+/* ---- reports --------------------------------------------------------------------------------------------
+ */
+
+static void report(struct elastic *elastic, const struct process *process, const char *text)
+{
+    struct membership *membership = elastic->membership;
+    int64_t now = clock_now();
+    struct membership_wait wait = {.after = -1, .lost_rank = -1};
+    int holds_state = 0;
+    /* A process of the first epoch is in it from its start. */
+    if (strcmp(text, "ready") == 0 || (strcmp(text, "entered") == 0 && process->epoch == 0)) {
+        membership_waits(membership, now, process->slot, &wait);
+    } else if (sscanf(text, "waits %d %d %d", &wait.after, &holds_state, &wait.lost_rank) == 3) {
+        wait.holds_state = holds_state;
+        membership_waits(membership, now, process->slot, &wait);
+    } else if (strcmp(text, "done") == 0) {
+        membership_done(membership, now, process->slot);
+    }
+    elastic->act(elastic->table);
+}
+
+static void on_reports(uv_poll_t *poll, int error, int events)
+{
+    struct elastic *elastic = poll->data;
+    const struct table *table = elastic->table;
+    hvd_entry entry = {.struct_size = sizeof entry};
+    hvd_status status;
+    (void)error;
+    (void)events;
+    while (!hvd_watch_next(elastic->watch, 0, &entry, &status)) {
+        char text[64], *rest;
+        long slot = strtol(entry.key, &rest, 10);
+        snprintf(text, sizeof text, "%.*s", (int)entry.length, (const char *)entry.value);
+        if (rest != entry.key && !*rest && slot >= 0 && slot < table->count)
+            report(elastic, table->list[slot], text);
+    }
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------------
+ */
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct elastic *elastic = timer->data;
+    membership_tick(elastic->membership, clock_now());
+    elastic->act(elastic->table);
+}
+
+void elastic_turn(struct elastic *elastic)
+{
+    struct table *table = elastic->table;
+    for (int i = 0; i < table->count; i++) {
+        struct process *process = table->list[i];
+        if (!process->gone || process->gone_reported || !process->pid)
+            continue;
+        process->gone_reported = true;
+        membership_gone(elastic->membership, clock_now(), process->slot);
+    }
+    elastic->act(table);
+    int64_t deadline = membership_deadline(elastic->membership), now = clock_now();
+    if (deadline == INT64_MAX || table->ending)
+        uv_timer_stop(&elastic->timer);
+    else
+        uv_timer_start(&elastic->timer, on_timer,
+                       deadline > now ? (uint64_t)((deadline - now) / (CLOCK_SECOND / 1000)) + 1 : 0, 0);
+}
+
+void elastic_act(struct elastic *elastic, const struct membership_action *action)
+{
+    struct table *table = elastic->table;
+    switch (action->kind) {
+    case MEMBERSHIP_PREPARE:
+        prepare(elastic, action->host);
+        break;
+    case MEMBERSHIP_EPOCH:
+        begin_epoch(elastic, action->epoch);
+        break;
+    case MEMBERSHIP_START:
+        start(elastic, action);
+        break;
+    case MEMBERSHIP_END:
+        end(elastic, action);
+        break;
+    case MEMBERSHIP_NOTICE:
+        give_notice(elastic, action);
+        break;
+    case MEMBERSHIP_SAY:
+        say(table, "%s", action->text);
+        break;
+    case MEMBERSHIP_FINISH:
+        for (int i = 0; i < table->count; i++) {
+            if (!table->list[i]->gone)
+                tell(elastic, table->list[i],
+                     (hvd_news){.kind = HVD_NEWS_OVER, .rank = -1, .reason = action->text});
+        }
+        break;
+    default: /* a host without processes costs nothing */
+        break;
+    }
+}
+
+hvd_code elastic_open(struct elastic *elastic, hvd_status *status)
+{
+    struct table *table = elastic->table;
+    TRY(hvd_rendezvous_watch_slots(table->rendezvous, table->id, &elastic->watch, status));
+    elastic->reports.data = elastic->timer.data = elastic;
+    uv_timer_init(&table->loop, &elastic->timer);
+    if (uv_poll_init(&table->loop, &elastic->reports, hvd_watch_descriptor(elastic->watch)) ||
+        uv_poll_start(&elastic->reports, UV_READABLE, on_reports))
+        return status_set(status, HVD_SYSTEM, "can't watch for reports of processes");
+    elastic->discovery = (struct discovery){.table = table,
+                                            .owner = elastic,
+                                            .found = on_found,
+                                            .failed = on_discovery_failed,
+                                            .output.file = -1};
+    if (table->options->discovery_script)
+        discovery_open(&elastic->discovery);
+    else
+        offer(elastic, table->hosts);
+    return HVD_OK;
+}
+
+void elastic_close(struct elastic *elastic)
+{
+    discovery_close(&elastic->discovery);
+    if (!elastic->watch)
+        return;
+    uv_close((uv_handle_t *)&elastic->reports, NULL);
+    hvd_watch_close(elastic->watch);
+    elastic->watch = NULL;
+}
+
+void elastic_free(struct elastic *elastic)
+{
+    if (elastic->discovery.table)
+        discovery_free(&elastic->discovery);
+    free(elastic->members);
+}

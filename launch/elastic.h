@@ -1,0 +1,46 @@
+/* elastic.h - a job whose processes come and go: carries out what the state machine of membership.h decides,
+ * and feeds it with the hosts that are found and with what processes report. One thread, the loop's. */
+#ifndef HVD_LAUNCH_ELASTIC_H
+#define HVD_LAUNCH_ELASTIC_H
+
+#include "discovery.h"
+#include "processes.h"
+
+#include "membership/membership.h"
+
+struct elastic {
+    struct table *table;
+    struct membership *membership;
+    void (*act)(struct table *table); /* carries out the actions of the membership */
+    struct discovery discovery;
+    hvd_watch *watch; /* for reports of processes; NULL: not opened */
+    uv_poll_t reports;
+    uv_timer_t timer;                /* of the membership */
+    struct membership_rank *members; /* [size] of the running epoch, by rank */
+    int size;
+};
+
+/* Whether the options ask for an elastic job. */
+bool elastic_asked(const struct options *options);
+/* Reads the limits from the options; HVD_INVALID_ARGUMENT: they do not fit together. `hosts` has the fixed
+ * hosts, if there are any. */
+hvd_code elastic_configure(struct membership_config *config, const struct options *options,
+                           const struct hosts *hosts, hvd_status *status);
+
+/* Of how many ranks statistics are kept. */
+int elastic_most(const struct membership_config *config);
+
+/* The rendezvous is served: starts to look for hosts. */
+hvd_code elastic_open(struct elastic *elastic, hvd_status *status);
+/* Closes its handles; the loop must still run. Before the rendezvous is stopped. */
+void elastic_close(struct elastic *elastic);
+void elastic_free(struct elastic *elastic); /* after the loop has closed its handles */
+
+/* Carries out an action that concerns single hosts or processes, or the epoch. */
+void elastic_act(struct elastic *elastic, const struct membership_action *action);
+/* After each turn of the loop: reports which processes are gone, and sets the timer. */
+void elastic_turn(struct elastic *elastic);
+/* Says what has become of a process that has failed, while the job continues. */
+void elastic_say_end(struct process *process);
+
+#endif

@@ -1,0 +1,243 @@
+"""Elastic jobs: ranks are lost and added, hosts come and go, and how such a job ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import DEADLINE, Launcher
+from virtual_hosts import wait_until
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(os.environ.get("HVD_BUILD", ROOT / "build")) / "examples" / "c" / "elastic"
+STEPS = "300"
+
+
+class Job:
+    """A job of examples/c/elastic, whose output is read while it runs."""
+
+    def __init__(self, launcher: Launcher, *options: str, steps: str = STEPS, **more: str) -> None:
+        if not PROGRAM.exists():
+            pytest.skip("the examples in C are not built")
+        self.launcher, self.out, self.err = launcher, launcher.folder / "out", launcher.folder / "err"
+        self.process: subprocess.Popen[str] = launcher.start(
+            *options, str(PROGRAM), steps, "20", stdout=self.out.open("w"), stderr=self.err.open("w"),
+            env=launcher.environment(**more),
+        )  # fmt: skip
+
+    def ranks(self) -> list[int]:
+        """Processes of ranks, the oldest first."""
+        return sorted(self.launcher.named("elastic"))
+
+    def wait_for(self, words: str, times: int = 1) -> None:
+        def found() -> bool:
+            return len(re.findall(words, self.out.read_text() + self.err.read_text())) >= times
+
+        assert wait_until(found, DEADLINE), (words, self.out.read_text(), self.err.read_text())
+
+    def finish(self, exit_code: int = 0) -> str:
+        """Waits for the end; returns what was printed."""
+        assert self.process.wait(DEADLINE) == exit_code, self.err.read_text()
+        assert self.launcher.none_alive()
+        text = self.out.read_text()
+        if exit_code == 0:  # every step was done once
+            steps = [int(n) for n in re.findall(r"step (\d+) with", text)]
+            assert steps == list(range(1, int(STEPS) + 1))
+            assert f"{STEPS} steps, sum {STEPS}" in text
+        return text + self.err.read_text()
+
+
+def sizes(text: str) -> list[int]:
+    """The numbers of ranks, one after the other."""
+    found: list[int] = []
+    for size in map(int, re.findall(r"step \d+ with (\d+) ranks", text)):
+        found += [size] if not found or found[-1] != size else []
+    return found
+
+
+@pytest.fixture
+def script(launcher: Launcher) -> Path:
+    """A discovery script that prints the file `hosts`."""
+    (launcher.folder / "hosts").write_text("localhost:2\n")
+    path = launcher.folder / "discover"
+    path.write_text(f"#!/bin/sh\ncat {launcher.folder}/hosts\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_killed_rank_is_replaced(launcher: Launcher) -> None:
+    job = Job(launcher, "-np", "3", "--min-np", "2", "-H", "localhost:3")
+    job.wait_for("step 20 with")
+    survivors = job.ranks()
+    os.kill(survivors.pop(), signal.SIGKILL)
+    job.wait_for("with 2 ranks")
+    job.wait_for("epoch 2 has begun with 3 ranks")
+    assert set(survivors) < set(job.ranks())
+    text = job.finish()
+    assert sizes(text) == [3, 2, 3]
+    assert re.search(
+        r"process \d \(pid \d+\), rank \d of epoch 0, was killed by SIGKILL .*; the others go on", text
+    )
+
+
+def test_the_host_of_a_killed_rank_is_left_out(launcher: Launcher) -> None:
+    job = Job(launcher, "-np", "4", "--min-np", "2", "-H", "localhost:2,127.0.0.1:2")
+    job.wait_for("step 20 with")
+    os.kill(job.ranks()[-1], signal.SIGKILL)
+    text = job.finish()
+    assert sizes(text) == [4, 2]
+    assert "is to end: another process of its host has failed" in text
+
+
+def test_hosts_come_and_go(launcher: Launcher, script: Path) -> None:
+    job = Job(launcher, "-np", "2", "--max-np", "6", "--min-np", "1", "--host-discovery-script", str(script))
+    job.wait_for("step 20 with")
+    (launcher.folder / "hosts").write_text("localhost:2\n\n  127.0.0.1 : 2 \n")
+    job.wait_for("with 4 ranks")
+    (launcher.folder / "hosts").write_text("127.0.0.1:2\n")
+    text = job.finish()
+    assert sizes(text) == [2, 4, 2]
+    assert "its place was taken away" in text
+
+
+def test_too_few_slots_end_the_job(launcher: Launcher, script: Path) -> None:
+    options = ["-np", "2", "--min-np", "2", "--elastic-timeout", "2"]
+    job = Job(launcher, *options, "--host-discovery-script", str(script))
+    job.wait_for("step 20 with")
+    (launcher.folder / "hosts").write_text("localhost:1\n")
+    os.kill(job.ranks()[-1], signal.SIGKILL)
+    text = job.finish(exit_code=137)
+    assert "the job needs 2 slots and has had 1 for 2 s; see --min-np and --elastic-timeout" in text
+
+
+def test_hosts_that_never_come(launcher: Launcher, script: Path) -> None:
+    (launcher.folder / "hosts").write_text("")
+    job = Job(
+        launcher, "-np", "2", "--host-discovery-script", str(script), HOROVOD_ELASTIC_TIMEOUT="2"
+    )  # fmt: skip
+    assert "the job needs 2 slots and has had 0 for 2 s" in job.finish(exit_code=75)
+
+
+def test_a_job_waits_for_its_first_hosts(launcher: Launcher, script: Path) -> None:
+    (launcher.folder / "hosts").write_text("")
+    job = Job(launcher, "-np", "2", "--host-discovery-script", str(script))
+    assert wait_until(lambda: job.process.poll() is None, 1.0)
+    (launcher.folder / "hosts").write_text("localhost\n")
+    job.wait_for("says no slots; print host:slots, or give --slots-per-host")
+    (launcher.folder / "hosts").write_text("localhost:2\n")
+    assert sizes(job.finish()) == [2]
+
+
+def test_the_reset_limit(launcher: Launcher) -> None:
+    job = Job(launcher, "-np", "3", "--min-np", "1", "--reset-limit", "0", "-H", "localhost:3")
+    job.wait_for("step 20 with")
+    os.kill(job.ranks()[-1], signal.SIGKILL)
+    text = job.finish(exit_code=1)
+    assert "Horovod was shutdown because number of resets during elastic job exceeded limit: 0" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("exit 3", "ended with exit code 3"),
+        ("kill -9 $$", "was killed by SIGKILL"),
+        ("/no/such/program", "ended with exit code 127"),
+    ],
+)
+def test_a_script_that_fails_first(launcher: Launcher, content: str, words: str) -> None:
+    job = Job(launcher, "-np", "2", "--host-discovery-script", content)
+    assert f"the host discovery script '{content}' {words}" in job.finish(exit_code=1)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("exit 3", "ended with exit code 3; the hosts that it named last stay"),
+        ("echo '@@@ ;;:2'; echo localhost:2", "'@@@ ;;' is no name of a host"),
+        ("echo localhost:0; echo localhost:2", "'0' is not a number of slots"),
+        ("printf 'local\\0host:2\\n'", "has printed a NUL byte; the hosts that it named last stay"),
+        ("head -c 5000000 /dev/zero", "prints more than 4 MB; the hosts that it named last stay"),
+    ],
+)
+def test_a_script_that_fails_later(launcher: Launcher, content: str, words: str) -> None:
+    switch = launcher.folder / "switch"
+    script = f"if [ -e {switch} ]; then {content}; else echo localhost:2; fi"
+    job = Job(launcher, "-np", "2", "--host-discovery-script", script)
+    job.wait_for("step 20 with")
+    switch.touch()
+    text = job.finish()
+    assert words in text
+    assert sizes(text) == [2]
+
+
+def test_ctrl_c_leaves_nothing(launcher: Launcher) -> None:
+    script = "sleep 1000 & echo localhost:2"
+    job = Job(launcher, "-np", "2", "--host-discovery-script", script)
+    job.wait_for("step 20 with")
+    job.process.send_signal(signal.SIGINT)
+    job.finish(exit_code=130)
+
+
+def test_output_is_labelled_by_process(launcher: Launcher) -> None:
+    job = Job(launcher, "-np", "2", "--min-np", "1", "--failed-slot", "restart:2", "-H", "localhost:2")
+    job.wait_for("step 20 with")
+    os.kill(job.ranks()[-1], signal.SIGKILL)
+    text = job.finish()
+    assert sizes(text) == [2, 1, 2]
+    assert re.search(r"\[2\]<stdout>: rank 1 of 2", text)
+
+
+def test_status_shows_the_running_epoch(launcher: Launcher) -> None:
+    options = ["-np", "4", "--min-np", "2", "--verbose", "-H", "localhost:2,127.0.0.1:2"]
+    job = Job(launcher, *options, steps="100000")
+    job.wait_for("step 20 with")
+    os.kill(job.ranks()[-1], signal.SIGKILL)
+    job.wait_for("with 2 ranks", 5)
+    named = re.search(r"job ([0-9a-f]{32}): 4 ranks on localhost:2, 127.0.0.1:2", job.err.read_text())
+    assert named
+    shown = launcher.run("--status", named[1])
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "2 ranks" in shown.stdout
+    assert "epoch 1" in shown.stdout
+    job.process.send_signal(signal.SIGINT)
+    job.finish(exit_code=130)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["-np", "2", "--max-np", "4"], "--max-np needs --min-np or --host-discovery-script"),
+        (["-np", "2", "--min-np", "3"], "--min-np 3 is more than -np 2"),
+        (["-np", "4", "--min-np", "1", "--max-np", "2"], "-np 4 is more than --max-np 2"),
+        (["--host-discovery-script", "x"], "how many ranks?"),
+        (
+            ["-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "0", "5"],
+            "two whole numbers from 1 to 3600",
+        ),
+        (["-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "9", "5"], "the smaller one first"),
+        (["-np", "2", "--min-np", "1", "--failed-slot", "retry"], "--failed-slot=retry must be"),
+        (["-np", "2", "--min-np", "1", "--reset-limit", "-1"], "must be a whole number from 0"),
+        (["-np", "2", "--slots-per-host", "1"], "--slots-per-host needs --host-discovery-script"),
+        (["-np", "2", "--host-discovery-script", "x", "-H", "a:2"], "takes the place of --hosts"),
+        (["-np", "2", "--min-np", "1", "--mpi"], "--min-np: mpirun (--mpi) starts a fixed number of ranks"),
+        (
+            ["-np", "2", "--min-np", "1", "-H", "far:2"],
+            "host far: elastic jobs (--min-np) run on this host only",
+        ),
+    ],
+)
+def test_wrong_options_are_refused(launcher: Launcher, options: list[str], words: str) -> None:
+    process = launcher.run(*options, "true")
+    assert process.returncode == 2
+    assert words in process.stderr
+
+
+def test_the_variable_for_the_timeout(launcher: Launcher) -> None:
+    environment = launcher.environment(HOROVOD_ELASTIC_TIMEOUT="soon")
+    process = launcher.run("-np", "2", "--min-np", "1", "true", env=environment)
+    assert process.returncode == 2
+    assert "HOROVOD_ELASTIC_TIMEOUT=soon must be a whole number" in process.stderr
