@@ -7,6 +7,7 @@ SOAK_MINUTES ?= 30
 FUZZ_SECONDS ?= 60
 SEEDS ?= 1000
 RANKS ?= 1000
+MEMBERSHIP_SEEDS ?= 10000
 BENCH_SECONDS ?= 2700
 
 BUILD  := build
@@ -22,7 +23,7 @@ KINDS := unit group simulate model launch python house lint sanitize fuzz
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps venv build install demo test test-browser test-frameworks simulate soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
+.PHONY: help deps venv build install demo test test-browser test-frameworks simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -95,6 +96,9 @@ fuzz: deps ## every decoder against inputs that follow its code, FUZZ_SECONDS=60
 
 simulate: build ## the coordinator with up to RANKS=1000 virtual ranks, SEEDS=1000 times
 	@$(BUILD)/test/simulate --seeds $(SEEDS) --ranks $(RANKS)
+
+simulate-membership: build ## elastic jobs with faults on the real state machine, MEMBERSHIP_SEEDS=10000 of them
+	@$(BUILD)/test/simulate_membership --seeds $(MEMBERSHIP_SEEDS)
 
 soak: build install ## whole products, 10,000 simulated jobs, 1,000 lives, long fuzzing, for SOAK_MINUTES=30
 	@SOAK_MINUTES=$(SOAK_MINUTES) python test/run.py soak

@@ -311,6 +311,7 @@ def run_soak(result: Result) -> None:
     simulations: dict[str, list[str | Path]] = {
         "10,000 seeds": [BUILD / "test/simulate", "--seeds", "10000", "--ranks", "100"],
         "10,000 corrupted seeds": [BUILD / "test/simulate", "--seeds", "10000", "--ranks", "30", "--corrupt"],
+        "300,000 elastic jobs": [BUILD / "test/simulate_membership", "--seeds", "300000"],
         "65,536 ranks": [BUILD / "test/simulate", "--scale", "65536"],
     }
     for name, words in simulations.items():

@@ -104,6 +104,15 @@ static void finish_for_cause(struct membership *m, const char *text)
     action_finish(m, &cause, MEMBERSHIP_TERM, "%s", text);
 }
 
+/* The same follows as from a failure. */
+static void put_out(struct membership *m, int64_t now, int slot, enum membership_why why)
+{
+    slot_end(m, now, slot, MEMBERSHIP_TERM, why);
+    if (!m->cause.exit_code)
+        m->cause = (struct cause){slot, 1};
+    slot_failed(m, now, slot, true);
+}
+
 /* Returns the member that most others have lost, if connections between the same members have broken for the
  * third time within a minute; otherwise -1. */
 static int find_cut_off(struct membership *m, int64_t now, const struct membership_rank *ranks, int size)
@@ -122,7 +131,7 @@ static int find_cut_off(struct membership *m, int64_t now, const struct membersh
     for (int rank = 0; again && rank < size; rank++) {
         int count = 0;
         for (int i = 0; i < size; i++)
-            count += m->slots[ranks[i].slot].lost_rank == rank;
+            count += i != rank && m->slots[ranks[i].slot].lost_rank == rank;
         if (count && count >= most) {
             worst = ranks[rank].slot;
             most = count;
@@ -147,8 +156,7 @@ static void begin(struct membership *m, int64_t now, const struct census *census
                       "Horovod was shutdown because number of resets during elastic job exceeded limit: %d",
                       m->config.reset_limit);
     } else if ((cut_off = find_cut_off(m, now, ranks, size)) >= 0) {
-        slot_end(m, now, cut_off, MEMBERSHIP_TERM, MEMBERSHIP_CUT_OFF);
-        slot_failed(m, now, cut_off, true);
+        put_out(m, now, cut_off, MEMBERSHIP_CUT_OFF);
         wake_at(m, now);
     } else {
         enter(m, ranks, size);
@@ -170,10 +178,7 @@ static void end_hung(struct membership *m, int64_t now, const struct census *cen
             wake_at(m, time_add(m->moved, limit));
             continue;
         }
-        slot_end(m, now, number, MEMBERSHIP_TERM, MEMBERSHIP_HUNG);
-        if (!m->cause.exit_code)
-            m->cause = (struct cause){number, 1};
-        slot_failed(m, now, number, true);
+        put_out(m, now, number, MEMBERSHIP_HUNG);
         wake_at(m, now);
     }
 }
@@ -230,11 +235,11 @@ void epochs_settle(struct membership *m, int64_t now)
     }
     if (m->broken)
         notify(m, MEMBERSHIP_LOST);
-    if (!m->broken && !census.waiting)
+    if (!m->broken)
         notice_changes(m, now, &census);
     else if (census.in)
         end_hung(m, now, &census);
-    else if (m->broken && now < time_add(m->lost, m->config.settle))
+    else if (now < time_add(m->lost, m->config.settle))
         wake_at(m, time_add(m->lost, m->config.settle));
     else
         begin(m, now, &census);

@@ -19,8 +19,10 @@ static void leave_out(struct membership *m, int64_t now, int number)
 void host_lose(struct membership *m, int64_t now, int number)
 {
     struct host *host = &m->hosts[number];
-    if (host->state == HOST_UNPREPARED)
+    if (host->state != HOST_PREPARED) {
+        host_answers(m, now, number, false);
         return;
+    }
     host->state = HOST_UNPREPARED;
     for (int i = 0; i < m->slot_count; i++) {
         if (m->slots[i].host == number && m->slots[i].state != SLOT_GONE)

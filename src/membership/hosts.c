@@ -90,7 +90,7 @@ static struct host *find_host(const struct membership *m, const char *name)
 
 static bool offer(struct host *host, int slots)
 {
-    if (slots > host->seat_count) {
+    if (slots > 0 && slots > host->seat_count) {
         struct seat *seats = realloc(host->seats, (size_t)slots * sizeof *seats);
         if (!seats)
             return false;

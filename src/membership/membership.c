@@ -100,7 +100,7 @@ void membership_host_lost(struct membership *m, int64_t now, int host, bool sile
     }
     if (host >= 0 && host < m->host_count) {
         host_lose(m, now, host);
-        if (m->broken && !m->cause.exit_code)
+        if (m->lost == now && !m->cause.exit_code)
             m->cause = (struct cause){-1, EXIT_TEMPORARY};
     }
     settle(m, now);
@@ -132,7 +132,7 @@ void membership_waits(struct membership *m, int64_t now, int number, const struc
         slot->state = SLOT_WAITING;
         slot->holds_state = wait->holds_state || (slot->holds_state && wait->after < 0);
         slot->lost_rank = wait->after == m->epoch ? wait->lost_rank : -1;
-        m->broken = m->broken || !(m->noticed & (MEMBERSHIP_LESS | MEMBERSHIP_MORE));
+        m->broken = true; /* it has left: nobody can enter this epoch any more */
         m->moved = now;
     }
     settle(m, now);

@@ -51,11 +51,11 @@ void starts_first(struct membership *m, int64_t now)
     if (host_is_being_prepared(m))
         return;
     int seats = count_open(m, now);
-    if (seats < m->config.start) {
+    int size = seats < m->config.max ? seats : m->config.max;
+    if (size < 1 || seats < m->config.start) {
         starve(m, now, seats, m->config.start);
         return;
     }
-    int size = seats < m->config.max ? seats : m->config.max;
     m->ranks = calloc((size_t)size, sizeof *m->ranks);
     if (!m->ranks) {
         m->no_memory = true;

@@ -64,7 +64,7 @@ struct membership {
     int slot_count;
     struct membership_rank *ranks, *planned; /* [size], [planned_size] */
     int epoch, size, planned_size;
-    bool broken;    /* a member of the running epoch was lost, or waits without a notice */
+    bool broken;    /* a member of the running epoch was lost, or waits for the next one */
     bool finishing; /* the function has returned on a member: no newcomers any more */
     bool finished;  /* MEMBERSHIP_FINISH was issued */
     bool no_memory;

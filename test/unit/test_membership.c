@@ -234,7 +234,7 @@ TEST(test_survivors_go_on_once_all_wait)
     EXPECT("notice 1 more");
     waits_for(0, 1, -1);
     waits_for(2, 1, -1);
-    EXPECT("epoch 2: 0 2 3+");
+    EXPECT("notice 1 more lost;epoch 2: 0 2 3+");
 }
 
 TEST(test_a_failed_rank_takes_its_host_out)
@@ -316,7 +316,7 @@ TEST(test_an_epoch_needs_the_state)
     EXPECT("prepare b;start 1 b.0");
     ready(1);
     waits_for(0, 0, -1);
-    EXPECT("notice 0 more;epoch 1: 0 1+");
+    EXPECT("notice 0 more;notice 0 more lost;epoch 1: 0 1+");
     membership_host_lost(machine, now, 0, false);
     membership_waits(machine, now, 1, &(struct membership_wait){.after = 1, .lost_rank = 0});
     pass(1);
@@ -393,7 +393,7 @@ TEST(test_newcomers_of_one_change_join_together)
     ready(1);
     EXPECT("notice 0 more");
     waits_for(0, 0, -1);
-    EXPECT("epoch 1: 0 1+ 2+");
+    EXPECT("notice 0 more lost;epoch 1: 0 1+ 2+");
 }
 
 TEST(test_a_slow_newcomer_is_not_waited_for)
@@ -407,7 +407,7 @@ TEST(test_a_slow_newcomer_is_not_waited_for)
     pass(2);
     EXPECT("notice 0 more");
     waits_for(0, 0, -1);
-    EXPECT("epoch 1: 0 2+");
+    EXPECT("notice 0 more lost;epoch 1: 0 2+");
     ready(1);
     EXPECT("notice 1 more");
 }
@@ -440,7 +440,7 @@ TEST(test_a_removed_host_leaves_at_the_next_epoch)
     EXPECT("notice 0 less");
     for (int slot = 0; slot < 4; slot++)
         waits_for(slot, 0, -1);
-    EXPECT("epoch 1: 2 3;end 0 own removed;end 1 own removed");
+    EXPECT("notice 0 less lost;epoch 1: 2 3;end 0 own removed;end 1 own removed");
     ends(0, 0);
     EXPECT("");
     ends(1, 0);
@@ -454,7 +454,7 @@ TEST(test_the_highest_seats_go)
     EXPECT("notice 0 less");
     for (int slot = 0; slot < 4; slot++)
         waits_for(slot, 0, -1);
-    EXPECT("epoch 1: 0 2 3;end 1 own removed");
+    EXPECT("notice 0 less lost;epoch 1: 0 2 3;end 1 own removed");
 }
 
 /* One member stays until a newcomer has received the state. */
@@ -468,10 +468,10 @@ TEST(test_all_hosts_are_exchanged)
     EXPECT("notice 0 less more");
     waits_for(0, 0, -1);
     waits_for(1, 0, -1);
-    EXPECT("epoch 1: 0 2+;end 1 own removed;notice 1 less more");
+    EXPECT("notice 0 less more lost;epoch 1: 0 2+;end 1 own removed;notice 1 less more");
     waits_for(0, 1, -1);
     waits_for(2, 1, -1);
-    EXPECT("epoch 2: 2 3+;end 0 own removed");
+    EXPECT("notice 1 less more lost;epoch 2: 2 3+;end 0 own removed");
 }
 
 TEST(test_too_few_would_be_left)
