@@ -82,9 +82,9 @@ static bool is_settled(const struct page_copies *copies)
 {
     const struct page *before = &copies->before, *page = &copies->page, *after = &copies->after;
     for (int i = 0; i < PAGE_REPORTERS; i++) {
-        const struct page_late *late = &page->late[i];
-        if (memcmp(late, &before->late[i], sizeof *late) != 0 &&
-            memcmp(late, &after->late[i], sizeof *late) != 0)
+        const void *late = &page->late[i];
+        if (memcmp(late, (const void *)&before->late[i], sizeof page->late[i]) != 0 &&
+            memcmp(late, (const void *)&after->late[i], sizeof page->late[i]) != 0)
             return false;
     }
     uint64_t difference = get(&page->head.difference);

@@ -96,16 +96,17 @@ static hvd_code find_names(const struct page_summary *pages, int count, struct n
 
 /* A rank that knows the decision is not missing. */
 static void add_flights(const struct page_summary *pages, int count, const int *of_flight,
-                        struct page_waiting *list)
+                        const struct page_waitings *waitings)
 {
     for (int i = 0; i < count; i++) {
         for (int j = 0; j < pages[i].request_count; j++) {
             const struct page_request *request = &pages[i].requests[j];
             if (!is_flight(request))
                 continue;
-            struct page_waiting *waiting = &list[*of_flight++];
-            if (waiting->parts[i] != PART_WAITS) /* nameless requests of one operation share a title */
-                waiting->parts[i] = request->decided ? PART_NONE : PART_WAITS;
+            uint8_t *part = &waitings->parts[(size_t)*of_flight * (size_t)count + (size_t)i];
+            struct page_waiting *waiting = &waitings->list[*of_flight++];
+            if (*part != PART_WAITS) /* nameless requests of one operation share a title */
+                *part = request->decided ? PART_NONE : PART_WAITS;
             if (request->decided || (waiting->request && waiting->since <= request->submitted))
                 continue;
             waiting->request = request;
@@ -162,7 +163,7 @@ static hvd_code compare_pages(const struct page_summary *pages, int count, const
     memset(waitings->parts, NO_FLIGHT, parts);
     for (int i = 0; i < names->count; i++)
         waitings->list[i].parts = waitings->parts + (size_t)i * (size_t)count;
-    add_flights(pages, count, names->of_flights, waitings->list);
+    add_flights(pages, count, names->of_flights, waitings);
     for (int i = 0; i < names->count; i++) { /* without those that all ranks have decided */
         if (waitings->list[i].request)
             waitings->list[waitings->count++] = waitings->list[i];
