@@ -62,7 +62,7 @@ def test_all_hosts(launcher: Launcher, on_hosts: OnHosts) -> None:
     )
     assert re.search(r"^job \w+ \(\w{8}\)  3 ranks on 2 hosts  up .*  step 20, none for ", text, re.MULTILINE)
     assert re.search(r"^2 +b .* GB  sleeps \S+\.py:\d+ +<- late$", text, re.MULTILINE)
-    assert re.search(r"^0, 1 +2 hosts +waits in allreduce\.loss ", text, re.MULTILINE)
+    assert re.search(r"^0, 1 +2 hosts .* waits in allreduce\.loss$", text, re.MULTILINE)
     found = states(on_hosts)
     assert found["job"]["all_hosts"]
     assert [(host["name"], host["ranks"], host["answers"]) for host in found["hosts"]] == [
@@ -81,7 +81,7 @@ def test_all_hosts(launcher: Launcher, on_hosts: OnHosts) -> None:
 def test_launcher_on_a_host_without_ranks(launcher: Launcher, on_hosts: OnHosts) -> None:
     on_hosts.start("-H", "b:1,10.83.0.3:1", *launcher.python(PROGRAM), "0", "late")
     text = status_until(on_hosts, r"^rank 0 .*; rank 1 waits for it in allreduce\.loss")
-    assert re.search(r"^1 +10\.83\.0\.3 +waits in", text, re.MULTILINE), "the name that the user gave"
+    assert re.search(r"^1 +10\.83\.0\.3 .* waits in", text, re.MULTILINE), "the name that the user gave"
     result = status(on_hosts, host="b")
     assert "1 of its 2 ranks on host b" in result.stdout, "without the launcher only its own"
 
@@ -100,7 +100,7 @@ def test_host_that_is_cut_off(launcher: Launcher, hosts: VirtualHosts, on_hosts:
         text = status_until(
             on_hosts, r"^host b \(ranks 1, 2\) does not answer for \d+ s; 1 rank waits in allreduce"
         )
-        assert re.search(r"^.*2 +b +is on a host that does not answer ", text, re.MULTILINE)
+        assert re.search(r"^.*2 +b .* is on a host that does not answer$", text, re.MULTILINE)
         found = states(on_hosts)
     finally:
         hosts.mend("a", "b")
