@@ -82,6 +82,7 @@ static void on_first_look(const struct job_views *job_views, void *argument)
         table->attached = run->id;
         table->attached_whole = true;
         table->size = job_view->size > job_view->count ? job_view->size : job_view->count;
+        table->most = table->size;
         run->ranks = job_view->count;
         run->hosts = job_view->host_count;
         run->started = job_view->started;
