@@ -25,6 +25,7 @@ from horovod.framework.objects import allgather_object as allgather_object
 from horovod.framework.objects import broadcast_object as broadcast_object
 
 if _TYPE_CHECKING:
+    from horovod import elastic as elastic
     from horovod.runner import run as run
 
 __version__ = _core.version()
@@ -55,7 +56,9 @@ alltoall_async = _collectives.alltoall_async
 
 
 def __getattr__(name: str) -> _Any:
-    """Imports the launcher when it is first used: no rank needs it, and importing it takes long."""
+    """Imports what few ranks need when it is first used; importing the launcher takes long."""
+    if name == "elastic":
+        return _importlib.import_module("horovod.elastic")
     if name not in ("run", "runner"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     launcher = _importlib.import_module("horovod.runner")
@@ -63,4 +66,4 @@ def __getattr__(name: str) -> _Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "run", "runner"})
+    return sorted({*globals(), "elastic", "run", "runner"})

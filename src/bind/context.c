@@ -1,6 +1,7 @@
-/* context.c - opens and closes the default context of the process: hvd.init(), hvd.shutdown() and
- * hvd.is_initialized(). Any Python thread calls these functions with the GIL held. The pointer to the context
- * changes only then; init and shutdown release the GIL while they wait, so other threads may find it unset.
+/* context.c - opens and closes the default context of the process, and says which rank it is: hvd.init(),
+ * hvd.shutdown(), hvd.is_initialized(), hvd.rank() and the like. Any Python thread calls these functions with
+ * the GIL held. The pointer to the context changes only then; init and shutdown release the GIL while they
+ * wait, so other threads may find it unset.
  */
 #include "bind/context.h"
 
@@ -17,6 +18,7 @@ static hvd_context *context;
 static bool opening;               /* a thread is inside hvd_init, without the GIL */
 static int epoch;                  /* of the last hvd_init */
 static PyInterpreterState *opener; /* the interpreter that called hvd_init last; only it may shut down */
+static hvd_placement planned; /* in the job that this process will join; its size is 0 if there is none */
 
 static bool is_forked(void)
 {
@@ -26,9 +28,39 @@ static bool is_forked(void)
 /* A forked child keeps the context, because the worker of a data loader may ask for its rank. */
 hvd_context *context_current(void)
 {
-    if (!context)
+    if (!context && planned.size)
+        PyErr_SetString(PyExc_ValueError,
+                        "this process joins the running job in hvd.elastic.run: collectives "
+                        "are possible in the function that is passed to it, not before");
+    else if (!context)
         PyErr_SetString(PyExc_ValueError, "Horovod has not been initialized; use hvd.init().");
     return context;
+}
+
+/* ---- placement ----------------------------------------------------------------------------------------- */
+
+PyObject *context_plan(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    hvd_placement p = {.homogeneous = 1};
+    if (!PyArg_ParseTuple(arguments, "iiiiii:plan", &p.rank, &p.size, &p.local_rank, &p.local_size,
+                          &p.cross_rank, &p.cross_size))
+        return NULL;
+    planned = p;
+    Py_RETURN_NONE;
+}
+
+static PyObject *tuple_of(hvd_placement p)
+{
+    return Py_BuildValue("(iiiiiii)", p.rank, p.size, p.local_rank, p.local_size, p.cross_rank, p.cross_size,
+                         p.homogeneous);
+}
+
+PyObject *context_placement(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    if (!context && planned.size)
+        return tuple_of(planned);
+    const hvd_context *current = context_current();
+    return current ? tuple_of(hvd_get_placement(current)) : NULL;
 }
 
 /* ---- life --------------------------------------------------------------------------------------------- */
@@ -125,6 +157,7 @@ PyObject *context_init(PyObject *Py_UNUSED(module), PyObject *arguments)
         return NULL;
     /* In a forked child the parent's context is forgotten, not freed: see hvd_shutdown. */
     context = opened;
+    planned.size = 0;
     entry_open(opened);
     Py_RETURN_NONE;
 }

@@ -14,6 +14,8 @@ int context_init_module(void);
 PyObject *context_init(PyObject *module, PyObject *arguments);
 PyObject *context_shutdown(PyObject *module, PyObject *unused);
 PyObject *context_is_initialized(PyObject *module, PyObject *unused);
+PyObject *context_plan(PyObject *module, PyObject *arguments);
+PyObject *context_placement(PyObject *module, PyObject *unused);
 
 /* Returns the context, which is valid until Python code runs or the GIL is released, or NULL with a
  * ValueError set if hvd.init() has not been called. */

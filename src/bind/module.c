@@ -24,16 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static PyObject *core_placement(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
-{
-    const hvd_context *context = context_current();
-    if (!context)
-        return NULL;
-    hvd_placement p = hvd_get_placement(context);
-    return Py_BuildValue("(iiiiiii)", p.rank, p.size, p.local_rank, p.local_size, p.cross_rank, p.cross_size,
-                         p.homogeneous);
-}
-
 static PyObject *core_health(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     hvd_context *context = context_current();
@@ -314,7 +304,11 @@ static PyMethodDef methods[] = {
      "Leave the job. Does nothing when there is none, in a forked child, or in a subinterpreter that did not "
      "call init()."},
     {"is_initialized", context_is_initialized, METH_NOARGS, NULL},
-    {"placement", core_placement, METH_NOARGS,
+    {"plan", context_plan, METH_VARARGS,
+     "plan($module, rank, size, local_rank, local_size, cross_rank, cross_size, /)\n--\n\n"
+     "Let placement() return these numbers, which are planned for this process in a running job, until "
+     "init() joins it."},
+    {"placement", context_placement, METH_NOARGS,
      "placement($module, /)\n--\n\n"
      "(rank, size, local_rank, local_size, cross_rank, cross_size, homogeneous)"},
     {"epoch_open", epochs_open, METH_NOARGS,

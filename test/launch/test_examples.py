@@ -115,6 +115,13 @@ def test_mnist_and_its_checkpoint(launcher: Launcher) -> None:
     assert "weights equal on all ranks: yes" in lines
 
 
+def test_elastic_mnist_in_a_job_whose_ranks_stay(launcher: Launcher) -> None:
+    lines = run(launcher, 2, sys.executable, EXAMPLES / "torch" / "elastic_mnist.py", "--epochs", "1")
+    assert "2 rank(s) from step 0 of epoch 1" in lines
+    assert 60 < numbers(next(line for line in lines if line.startswith("held-out accuracy")))[0] < 100
+    assert lines[-1] == "weights equal on all ranks: yes"
+
+
 def test_mnist_reads_idx_files(launcher: Launcher) -> None:
     """Two classes that differ in half of the image, in the format of the original files, one kind packed."""
     data = launcher.folder / "data"
@@ -262,6 +269,7 @@ def test_synthetic_benchmark_in_keras(launcher: Launcher, monkeypatch: pytest.Mo
         ("torch/pinn", "--output-dir"),
         ("torch/pinn_ensemble", "--output-dir"),
         ("torch/mnist", "--output-dir"),
+        ("torch/elastic_mnist", "--batches-per-commit"),
         ("torch/synthetic_benchmark", "--use-adasum"),
         ("jax/mnist", "--batch-size"),
         ("keras/mnist", "--output"),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
 from horovod import _core
+from horovod.common import carried_sets, epochs
 from horovod.common import process_sets as _sets
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import HorovodInternalError, ends_epoch
 from horovod.common.faults import publish_exceptions
 from horovod.common.figures import figures
 from horovod.common.members import address_of, settings_of
@@ -86,16 +88,45 @@ def init(
     """
     sets = _sets.check_sets(process_sets)
     settings = settings_of(comm)
-    if _core.is_initialized():
+    if is_initialized():
         return
     adopt_variables()
-    _core.init(settings, address_of(comm))
+    if epochs.is_elastic():
+        if comm is not None:
+            raise ValueError("init(comm=…) can't be used in an elastic job, whose ranks come and go")
+        _sets.want(sets)
+        if not epochs.plan():
+            join_epoch()
+        return
+    _join(settings, address_of(comm), functools.partial(_sets.begin, sets))
+
+
+def _join(settings: dict[str, str], comm: int, begin_sets: Callable[[], None]) -> None:
+    _core.init(settings, comm)
     publish_exceptions()
     try:
-        _sets.begin(sets)
+        begin_sets()
     except BaseException:  # also Ctrl-C, and the end of the process in a signal's handler
         shutdown()
         raise
+
+
+def join_epoch() -> None:
+    """Joins the next epoch of an elastic job, and the one after it if that fails because of other ranks.
+
+    Raises:
+        SystemExit: this process is not in it, or the job has ended.
+    """
+    while not _core.is_initialized():
+        settings = epochs.settings()
+        try:
+            _join(settings, 0, lambda: carried_sets.begin(epochs.number()))
+        except HorovodInternalError as error:
+            if not ends_epoch(error):
+                raise
+            epochs.has_lost(error.lost_rank)
+    for each in epochs.resettable:
+        each.begin_epoch()
 
 
 def shutdown() -> None:
@@ -105,6 +136,7 @@ def shutdown() -> None:
     interrupted ``init``, ``add_process_set`` or ``remove_process_set``, this function returns at once; the
     interrupted call then ends with an error, unless the handler raises, and with it the rank leaves.
     """
+    carried_sets.keep()
     _core.shutdown()
     _sets.end()
 
@@ -205,7 +237,7 @@ def failure() -> HorovodInternalError | None:
 
 def is_initialized() -> bool:
     """Returns true after ``init`` and before ``shutdown``."""
-    return _core.is_initialized()
+    return _core.is_initialized() or epochs.is_planned()
 
 
 def rank() -> int:

@@ -26,6 +26,17 @@ class HorovodInternalError(RuntimeError):
     cause: str = "none"
 
 
+_ENDS_EPOCH = ("PEER_LOST", "SHUT_DOWN", "TIMED_OUT", "REFUSED", "")
+
+
+def ends_epoch(error: HorovodInternalError) -> bool:
+    """Returns true if the ranks of an elastic job recover from this error in a new epoch.
+
+    After others, such as a mismatch, the job continues, and the next attempt would fail in the same way.
+    """
+    return error.code in _ENDS_EPOCH
+
+
 class JobFailedError(RuntimeError):
     """Ranks that ``horovod.run`` has started failed.
 

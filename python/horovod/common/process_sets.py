@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from horovod import _core
+from horovod.common import epochs
 
 _DYNAMIC = "HOROVOD_DYNAMIC_PROCESS_SETS"
+PLANNED = -1  # instead of an id, of a set of a process that has not joined the running job yet
 
 
 class NotMemberError(ValueError):
@@ -36,6 +38,7 @@ class ProcessSet:
 
     process_set_id: int | None = None
     ranks: list[int]
+    given_ranks: list[int]  # in an elastic job ``ranks`` are renumbered when ranks come and go
     mpi_comm: None = None
 
     def __init__(self, ranks_or_comm: Iterable[int]) -> None:
@@ -48,7 +51,7 @@ class ProcessSet:
         odd = [rank for rank in ranks if not isinstance(rank, int)]
         if odd:
             raise ValueError(f"ProcessSet takes a list of ranks, which are integers, not {odd[0]!r}")
-        self.ranks = sorted(ranks)
+        self.ranks = self.given_ranks = sorted(ranks)
         twice = [rank for rank in set(ranks) if ranks.count(rank) > 1]
         if twice:
             raise ValueError(f"ProcessSet: rank {min(twice)} is given twice in {self.ranks}")
@@ -90,6 +93,10 @@ global_process_set = ProcessSet([])
 global_process_set.process_set_id = 0
 
 _registered: dict[int, ProcessSet] = {0: global_process_set}
+wanted: list[ProcessSet] = []  # those of `want`
+_carried: set[int] = (
+    set()
+)  # ids of those that come from the epoch before, until `add_process_set` asks for them
 
 
 def check_member(process_set: Any) -> int:
@@ -122,6 +129,38 @@ def is_member(process_set: ProcessSet) -> bool:
     _core.placement()
     included = process_set.included() if isinstance(process_set, ProcessSet) else None
     return check_member(process_set) >= 0 if included is None else included
+
+
+def registered() -> list[tuple[int, ProcessSet]]:
+    """Returns all sets by their ids, in the order in which they were registered."""
+    return [*_registered.items()]
+
+
+def register_carried(process_set: ProcessSet, ranks: list[int]) -> None:
+    """Registers a set of the epoch before with the ranks that its members have now; all ranks do the same."""
+    number = _core.process_set_add(ranks)
+    process_set.process_set_id, process_set.ranks = number, ranks
+    _registered[number] = process_set
+    _carried.add(number)
+
+
+def _is_carried(process_set: ProcessSet) -> bool:
+    """Gives a set the id of an equal one of the epoch before; returns false if there is none."""
+    for number in sorted(_carried):
+        known = _registered[number]
+        if process_set.ranks in (known.given_ranks, known.ranks):
+            process_set.process_set_id, process_set.ranks = number, known.ranks
+            _registered[number] = process_set
+            _carried.remove(number)
+            return True
+    return False
+
+
+def want(process_sets: list[ProcessSet]) -> None:
+    """Keeps the sets that this process asks for before it has joined the job; they have no real id so far."""
+    for each in process_sets:
+        each.process_set_id = PLANNED
+    wanted.extend(process_sets)
 
 
 def _register(process_set: ProcessSet) -> None:
@@ -171,6 +210,7 @@ def end() -> None:
     for process_set in _registered.values():
         process_set.process_set_id = None
     _registered.clear()
+    _carried.clear()
     _registered[0] = global_process_set
     global_process_set.process_set_id, global_process_set.ranks = 0, []
 
@@ -197,7 +237,10 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     """
     _require_dynamic("add_process_set")
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
-    _register(added)
+    if epochs.is_planned():
+        want([added])
+    elif not _is_carried(added):
+        _register(added)
     return added
 
 
@@ -212,6 +255,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     if number is None or number == 0:
         return False
     _core.process_set_remove(number)
+    _carried.discard(number)
     del _registered[number]
     process_set.process_set_id = None
     return True

@@ -4,29 +4,11 @@ Only bytes of this job are unpickled: its connections are authenticated."""
 
 from __future__ import annotations
 
-import functools
-import importlib
 from typing import Any
 
-from horovod import _core
 from horovod.common.basics import rank as own_rank
+from horovod.common.exchange import broadcast_bytes, gather_bytes, pickler
 from horovod.common.process_sets import ProcessSet, check_member, global_process_set
-from horovod.framework.requests import ALLGATHER, BROADCAST
-
-_LENGTH_BYTES = 8
-
-
-@functools.cache
-def _pickler() -> Any:
-    """Returns cloudpickle or, without it, pickle, which can't send functions and classes of __main__."""
-    try:
-        return importlib.import_module("cloudpickle")
-    except ImportError:
-        return importlib.import_module("pickle")
-
-
-def _broadcast_bytes(data: bytearray, root: int, name: str, process_set: int) -> None:
-    _core.run(_core.describe(BROADCAST, root=root, process_set=process_set), name, (data,))
 
 
 def broadcast_object(
@@ -47,13 +29,10 @@ def broadcast_object(
     """
     name = "broadcast_object" if name is None else name
     number = check_member(process_set)
-    data = bytearray(_pickler().dumps(obj)) if own_rank() == root_rank else bytearray()
-    length = bytearray(len(data).to_bytes(_LENGTH_BYTES, "little"))
-    _broadcast_bytes(length, root_rank, f"{name}.sz", number)
-    if own_rank() != root_rank:
-        data = bytearray(int.from_bytes(length, "little"))
-    _broadcast_bytes(data, root_rank, f"{name}.t", number)
-    return obj if own_rank() == root_rank else _pickler().loads(data)
+    if own_rank() == root_rank:
+        broadcast_bytes(bytearray(pickler().dumps(obj)), root_rank, name, number)
+        return obj
+    return pickler().loads(broadcast_bytes(None, root_rank, name, number))
 
 
 def allgather_object(
@@ -68,14 +47,5 @@ def allgather_object(
     """
     name = "allgather_object" if name is None else name
     number = check_member(process_set)
-    data = bytearray(_pickler().dumps(obj))
-    length = bytearray(len(data).to_bytes(_LENGTH_BYTES, "little"))
-    request = _core.describe(ALLGATHER, process_set=number, grouped=True)
-    gathered = _core.run(request, name, (length, data))
-    assert gathered is not None
-    lengths, everything = (memoryview(result) for result in gathered)
-    objects, end = [], 0
-    for at in range(0, len(lengths), _LENGTH_BYTES):
-        start, end = end, end + int.from_bytes(lengths[at : at + _LENGTH_BYTES], "little")
-        objects.append(_pickler().loads(everything[start:end]))
-    return objects
+    parts = gather_bytes(bytearray(pickler().dumps(obj)), name, number)
+    return [pickler().loads(part) for part in parts]

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from horovod import _core
+from horovod.common import epochs
 from horovod.common.basics import Average, Max, Sum
 from horovod.common.exceptions import HorovodInternalError
-from horovod.common.process_sets import ProcessSet, check_member
+from horovod.common.process_sets import ProcessSet, check_member, is_member
 from horovod.framework.compression import Compressor, NoneCompressor
 from horovod.framework.grouping import check_passes
 from horovod.framework.requests import ALLREDUCE
@@ -87,24 +88,39 @@ class Reducer(Generic[P, A]):
         self.parameters, self.names = parameters, names
         self.group_of = {place: group for group in groups for place in group}
         self.rules = rules
-        self.number = -1  # the id of the process set for which the reductions were described
         self.set_passes(passes)
-        # Places whose gradients are sparse, the same on all ranks; None: the ranks have not agreed yet.
-        self.sparse: set[int] | None = None if rules.early else set()
-        self.restored: set[int] = set()  # sparse gradients that are reduced densely and made sparse again
-        self.in_flight: set[int] = set()  # places that were started, or wait for the rest of their group
-        self.operations: list[_core.Handle[None]] = []
         # Places that need `_prepare`: all with compression, otherwise those that the engine has refused.
         self.careful = set() if rules.compression is NoneCompressor else set(range(len(names)))
-        self.sent: dict[int, tuple[A, Any]] = {}  # arrays in flight, with the context of their compression
-        self.gathering: dict[int, Callable[[], A]] = {}  # waits for sparse gradients and those of `start_own`
         # Starts the reduction of a gradient in the user's own way, and returns a function that waits for it.
         self.start_own: Callable[[P], Callable[[], A]] | None = None
         self.rounds = 0  # calls of `finish` in this step that reduced
         self.lock = threading.RLock()  # of all members except `arrived` and `streams`
         self.streams: dict[int, int] = {}  # streams on which a device's gradients were computed; any thread
         self.arrived: list[int] = []  # places whose gradients have arrived since the last `ready`
+        self._begin()
+        epochs.resettable.add(self)
+
+    def _begin(self) -> None:
+        """Begins to reduce among the ranks that there are now."""
+        self.early = self.rules.early and self.rules.member
+        self.number = -1  # the id of the process set for which the reductions were described
+        # Places whose gradients are sparse, the same on all ranks; None: the ranks have not agreed yet.
+        self.sparse: set[int] | None = None if self.rules.early else set()
+        self.restored: set[int] = set()  # sparse gradients that are reduced densely and made sparse again
+        self.in_flight: set[int] = set()  # places that were started, or wait for the rest of their group
+        self.operations: list[_core.Handle[None]] = []
+        self.sent: dict[int, tuple[A, Any]] = {}  # arrays in flight, with the context of their compression
+        self.gathering: dict[int, Callable[[], A]] = {}  # waits for sparse gradients and those of `start_own`
         self.forget()
+
+    def begin_epoch(self) -> None:
+        """Forgets the step in progress, and what the ranks of the epoch before have agreed on."""
+        with self.lock:
+            group = self.rules.process_set
+            member = group.process_set_id is not None and is_member(group)  # None: all members are lost
+            self.rules = replace(self.rules, member=member)
+            self._begin()
+            _core.expect_steps()
 
     def set_passes(self, passes: int) -> None:
         """Sets how many backward passes are summed up before the gradients are reduced."""
@@ -139,7 +155,7 @@ class Reducer(Generic[P, A]):
                 if seen == passes:
                     starting.append(place)
             self.changed.update(arrived)
-            if not self.rules.early or not starting:
+            if not self.early or not starting:
                 return
             self.due = True
             if self.sparse is None and not self.rules.sparse_as_dense:

@@ -11,7 +11,7 @@ from importlib.abc import MetaPathFinder
 from typing import Any
 
 _PICKLES = "it sends pickles over the network, so anyone who reaches the port can run code"
-_ELASTIC = "elastic jobs come with a later version"
+_ELASTIC = "the Python driver of elastic jobs comes with a later version"
 _NO_HTTP = (
     "there is no HTTP here: ranks meet at RendezvousServer, and results of horovod.run come through pipes"
 )

@@ -9,6 +9,7 @@ except ImportError as error:
 
 from horovod import __version__ as __version__
 from horovod.common.basics import *  # noqa: F403  # type checkers don't follow mpi_ops.__all__
+from horovod.torch import elastic as elastic
 from horovod.torch import storage as _storage
 from horovod.torch.compression import Compression as Compression
 from horovod.torch.functions import allgather_object as allgather_object

@@ -80,7 +80,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if type(self)._allreduce_grad_async is not _DistributedOptimizer._allreduce_grad_async:
             own = weakref.WeakMethod(self._start_own)  # weak, as the optimizer owns the reducer
             reducer.start_own = lambda parameter: own()(parameter)  # type: ignore[misc]
-        _core.expect_steps()
+        if _core.is_initialized():  # otherwise when it has joined the running job
+            _core.expect_steps()
         self._register_step_hooks()
         self.register_step_post_hook(_after_step)
 

@@ -1,0 +1,303 @@
+"""Elastic training: a function that is called again, from its latest commit, when ranks come and go.
+
+``run_fn`` makes the loop, and a ``State`` says what a commit is. ``horovod.elastic`` and
+``horovod.torch.elastic`` are made of these; docs/elastic.md describes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import queue
+import threading
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from horovod import _core
+from horovod.common import basics, epochs
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, ends_epoch
+from horovod.common.recovery import Commit, is_alone, recover
+
+T = TypeVar("T")
+
+_ALLREDUCE = _core.operations["allreduce"]
+_largest = _core.describe(_ALLREDUCE, reduction=basics.Max)
+
+
+def _agree(name: str, values: Sequence[int]) -> array[int]:
+    """Returns the largest values of all ranks; outside of a job of several ranks those of this process."""
+    largest = array("q", values)
+    if not is_alone():
+        _core.run(_largest, name, (largest,))
+    return largest
+
+
+class WorkerNotificationManager:
+    """Passes on to the states of this process what another launcher, such as Ray's, reports about hosts."""
+
+    def __init__(self) -> None:
+        self._listeners: set[State] = set()
+
+    def init(self) -> None:
+        """Does nothing: ``horovodrun`` reports changes to every rank without a server in the rank."""
+
+    def register_listener(self, listener: State) -> None:
+        """From now on calls ``listener.on_hosts_updated``."""
+        self._listeners.add(listener)
+
+    def remove_listener(self, listener: State) -> None:
+        """Ends what ``register_listener`` has begun."""
+        self._listeners.discard(listener)
+
+    def handle_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        """Reports a change to all states. Any thread may call."""
+        for listener in [*self._listeners]:
+            listener.on_hosts_updated(timestamp, update_res)
+
+
+notification_manager = WorkerNotificationManager()
+
+
+class State:
+    """What training goes on from after ranks have come or gone. A subclass says how it is kept and restored.
+
+    Args:
+        bcast_object: broadcasts an object from rank 0, for subclasses.
+        get_rank: returns this process's rank, for subclasses.
+    """
+
+    _just_saved = False  # nothing has happened since `save`
+    _joins = False  # `sync` is called because this process has joined an epoch
+
+    def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
+        self._bcast_object = bcast_object
+        self._rank = get_rank
+        self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
+        self._last_updated_timestamp: float = 0
+        self._reset_callbacks: list[Callable[[], None]] = []
+
+    def register_reset_callbacks(self, callbacks: Sequence[Callable[[], None]]) -> None:
+        """Calls these functions, in this order, on each rank that stays, when the ranks have changed.
+
+        They run before the state is synchronized. Newcomers don't run them, so they may not call collectives.
+        """
+        self._reset_callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        """Is called when this process has joined the next set of ranks: calls ``reset`` and the callbacks."""
+        self._host_messages = queue.Queue()
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        """Notes a change of hosts; the next ``check_host_updates`` of all ranks raises it. Any thread."""
+        self._host_messages.put((timestamp, update_res))
+
+    def commit(self) -> None:
+        """Keeps the state, and gives way if hosts have changed. All ranks call it after the same step.
+
+        Raises:
+            HostsUpdatedInterrupt: as ``check_host_updates``.
+        """
+        self.save()
+        self._just_saved = True  # and stays so if the next line raises
+        self.check_host_updates()
+        self._just_saved = False
+
+    def check_host_updates(self) -> None:
+        """Raises HostsUpdatedInterrupt on all ranks, in the same call, if hosts were added or removed."""
+        changes = epochs.notice()
+        while not self._host_messages.empty():
+            timestamp, update = self._host_messages.get()
+            if timestamp > self._last_updated_timestamp:
+                self._last_updated_timestamp, changes = timestamp, changes | int(update)
+        removed, added = _agree("elastic.hosts", (changes & epochs.REMOVED, changes & epochs.ADDED))
+        if removed or added:
+            raise HostsUpdatedInterrupt(skip_sync=not added)
+
+    def save(self) -> None:
+        """Keeps the present values in memory, for ``restore``."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Goes back to the values that ``save`` kept."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Makes the values of all ranks equal."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Is called when the ranks have changed, before the callbacks."""
+
+
+class ObjectState(State):
+    """Keeps attributes: numbers, strings, lists and whatever else can be copied and pickled.
+
+    Args:
+        bcast_object: see ``State``.
+        get_rank: see ``State``.
+        kwargs: names and first values of the attributes.
+    """
+
+    def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
+        super().__init__(bcast_object, get_rank)
+        self._saved_state: dict[str, Any] = dict(kwargs)
+        self._commit = Commit(self._describe, self._make_room, self._fill)
+        for name, value in kwargs.items():
+            setattr(self, name, value)
+
+    def save(self) -> None:
+        """Keeps deep copies of the attributes."""
+        self._saved_state = {name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
+        self._commit.version += 1
+
+    def restore(self) -> None:
+        """Sets the attributes to copies of what ``save`` kept."""
+        for name, value in self._saved_state.items():
+            setattr(self, name, copy.deepcopy(value))
+
+    def sync(self) -> None:
+        """Makes the values of all ranks equal.
+
+        When ranks have come or gone the latest commit counts, and only ranks that lack it receive it. If the
+        program itself calls ``sync``, all receive the present values of rank 0.
+        """
+        self._sync()
+
+    def _sync(self) -> bool:
+        """Does ``sync``; returns true, on all ranks, if a rank has received values."""
+        joins, self._joins = self._joins, False
+        commit = self._commit
+        if not (joins and commit.holds):
+            commit.holds = False
+            self.save()
+        before, held = commit.version, commit.holds
+        try:
+            moved = recover(commit)
+        except BaseException:
+            if held and not commit.holds:  # the copy is lost, but the values themselves are equal to it
+                self.save()
+                commit.version, commit.holds = before, True
+            raise
+        commit.holds = True
+        return moved
+
+    def _describe(self) -> tuple[Any, list[Any]]:
+        """Returns what has been saved: what can be pickled, and memory, see ``Commit``."""
+        return self._saved_state, []
+
+    def _make_room(self, description: Any) -> list[Any]:
+        """Replaces what has been saved by the values of another rank; returns the memory for the rest."""
+        self._saved_state = description
+        return []
+
+    def _fill(self) -> None:
+        """Is called when the memory has been filled."""
+        self.restore()
+
+
+_runs = threading.Lock()  # held while a function of `run_fn` runs
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    if not _runs.acquire(blocking=False):
+        raise RuntimeError(
+            "hvd.elastic.run: a function runs already, in this thread or another one; call the second one "
+            "inside the first without hvd.elastic.run, or after it"
+        )
+    try:
+        yield
+    finally:
+        _runs.release()
+
+
+def _synchronize(state: Any, skip_sync: bool) -> None:
+    """Calls ``state.sync`` on all ranks, or on none: on none if every rank says that it may be left out."""
+    if _agree("elastic.sync", (not skip_sync,))[0]:
+        state._joins = True
+        state.sync()
+
+
+def run_fn(func: Callable[..., T], reset: Callable[[], None]) -> Callable[..., T]:
+    """Returns a function that calls ``func(state, …)``, again and again until it returns.
+
+    It is called again when ranks are lost, after ``state.restore()``, and when hosts have come or gone,
+    without it. In between come ``reset()``, ``state.on_reset()`` and ``state.sync()``.
+
+    Args:
+        func: trains; its first argument is a ``State``.
+        reset: leaves the job and joins it anew.
+    """
+
+    @functools.wraps(func)
+    def wrapper(state: Any, *args: Any, **kwargs: Any) -> T:
+        with _alone():
+            notification_manager.init()
+            notification_manager.register_listener(state)
+            try:
+                return _repeat(lambda: func(state, *args, **kwargs), state, reset)
+            finally:
+                notification_manager.remove_listener(state)
+
+    return wrapper
+
+
+def _repeat(func: Callable[[], T], state: Any, reset: Callable[[], None]) -> T:
+    """Calls the function until it returns; see ``run_fn``."""
+    resets = skip_sync = False
+    if epochs.is_planned():
+        basics.join_epoch()
+    while True:
+        try:
+            if resets:
+                reset()
+                state.on_reset()
+            _synchronize(state, skip_sync)
+            epochs.has_state()
+            result = func()
+        except HorovodInternalError as error:
+            if not ends_epoch(error):
+                raise
+            epochs.has_lost(error.lost_rank)
+            state.restore()
+            skip_sync = False
+        except HostsUpdatedInterrupt as interrupt:
+            if isinstance(state, State) and not state._just_saved:
+                state.save()  # what has happened since the last commit counts
+            skip_sync = interrupt.skip_sync
+        else:
+            epochs.done()
+            return result
+        resets = True
+
+
+def reset() -> None:
+    """Leaves the job and joins its next epoch, for ``run_fn``.
+
+    Raises:
+        SystemExit: this process is not in it, or the job has ended.
+        RuntimeError: the job is not elastic, and ranks are missing.
+    """
+    basics.shutdown()
+    try:
+        basics.init()
+    except HorovodInternalError as error:
+        if epochs.is_elastic():
+            raise
+        raise RuntimeError(
+            f"this job is not elastic, so it ends with its first lost rank: {error}"
+        ) from error
+
+
+def run(func: Callable[..., T]) -> Callable[..., T]:
+    """Makes a training function elastic; a decorator.
+
+    The function's first argument is a state, such as ``hvd.elastic.ObjectState(epoch=0)``. It continues from
+    that state's latest commit when ranks were lost or added, in the same process. See docs/elastic.md.
+    """
+    return run_fn(func, reset)

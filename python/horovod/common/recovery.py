@@ -1,0 +1,166 @@
+"""How the ranks of an epoch come to one state: an agreement on the commit that counts, and its transfer.
+
+The newest commit that a rank has counts. Ranks that have it keep it and move nothing. The others receive it
+from one rank of each host, which share the work, and no further rank takes part. Whoever is interrupted has
+its own commit still, so the next epoch starts over.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from horovod import _core
+from horovod.common.exchange import BROADCAST, broadcast_bytes, gather_bytes, pickler
+
+_FIRST_SET = (1 << 20) + (1 << 28)  # ids of the sets in which states are sent; other opened sets are below
+_PIECE_BYTES = 1 << 24  # a larger tensor is sent in pieces, by several sources
+
+_transfers = 0  # sets that this process has seen opened in any epoch
+
+
+class Commit:
+    """The copy of a state that a rank keeps.
+
+    Memory is a list of vectors of bytes, which the engine can reach and which can be sliced.
+
+    Args:
+        contents: returns a description that can be pickled, and the memory that belongs to it.
+        make_room: returns memory for the contents of another rank, by their description.
+        fill: is called when that memory has been filled.
+    """
+
+    def __init__(
+        self,
+        contents: Callable[[], tuple[Any, list[Any]]],
+        make_room: Callable[[Any], list[Any]],
+        fill: Callable[[], None],
+    ) -> None:
+        self.contents, self.make_room, self.fill = contents, make_room, fill
+        self.version = 0  # commits so far
+        self.holds = False  # this copy belongs to the job, not only to this process, and is complete
+
+
+_FORMAT = struct.Struct("<?qqq")  # of a record
+
+
+class _Record(NamedTuple):
+    """What a rank says in the agreement."""
+
+    holds: bool
+    version: int
+    transfers: int
+    host: int
+
+    def pack(self) -> bytearray:
+        return bytearray(_FORMAT.pack(*self))
+
+    @classmethod
+    def unpack(cls, data: memoryview) -> _Record:
+        return cls(*_FORMAT.unpack(data))
+
+
+class _Verdict(NamedTuple):
+    """What all ranks conclude from the records."""
+
+    version: int
+    sources: list[int]  # ranks that send, one of each host
+    receivers: list[int]
+    first_set: int  # the id of the set of the first source; each has one with all receivers. 0: all ranks
+
+
+def _host() -> int:
+    name = os.environ.get("HOROVOD_HOST_ID") or os.environ.get("HOROVOD_HOSTNAME") or socket.gethostname()
+    return zlib.crc32(name.encode())
+
+
+def decide(records: Sequence[_Record]) -> _Verdict:
+    """Returns the same verdict on every rank. If no rank holds a commit, what rank 0 has counts."""
+    version = max((record.version for record in records if record.holds), default=records[0].version)
+    holders = [rank for rank, each in enumerate(records) if each.holds and each.version == version] or [0]
+    sources: dict[int, int] = {}
+    for rank in holders:
+        sources.setdefault(records[rank].host, rank)
+    receivers = [rank for rank in range(len(records)) if rank not in holders]
+    everybody = len(sources) + len(receivers) == len(records) and len(sources) == 1
+    number = 0 if everybody else _FIRST_SET + max(record.transfers for record in records)
+    return _Verdict(version, [*sources.values()], receivers, number)
+
+
+def is_alone() -> bool:
+    """Returns true if there is no other rank to agree with, because of the size of the job or before it."""
+    return not _core.is_initialized() or _core.placement()[1] == 1
+
+
+def recover(commit: Commit) -> bool:
+    """Gives every rank the commit that counts; returns true if anything was sent. All ranks call it.
+
+    Raises:
+        HorovodInternalError: a rank is lost. The copy of a rank that was to receive one is lost.
+    """
+    global _transfers
+    if is_alone():
+        return False
+    own = _core.placement()[0]
+    record = _Record(commit.holds, commit.version, _transfers, _host())
+    records = [_Record.unpack(each) for each in gather_bytes(record.pack(), "elastic.agreement", 0)]
+    verdict = decide(records)
+    if not verdict.receivers:
+        return False
+    if verdict.first_set:
+        _transfers = verdict.first_set - _FIRST_SET + len(verdict.sources)
+    if own in verdict.receivers:
+        _receive(commit, verdict)
+    elif own in verdict.sources:
+        _send(commit, verdict, own)
+    return True
+
+
+def _open_sets(verdict: _Verdict, own: int) -> dict[int, int]:
+    """Opens the sets of the sources of which this rank is a member; returns their ids by source."""
+    sets = {}
+    for place, source in enumerate(verdict.sources):
+        if own == source or own in verdict.receivers:
+            sets[source] = verdict.first_set + place
+            if verdict.first_set:
+                _core.process_set_open(sets[source], [source, *verdict.receivers])
+    return sets
+
+
+def _pieces(memory: list[Any]) -> list[Any]:
+    return [each[at : at + _PIECE_BYTES] for each in memory for at in range(0, len(each), _PIECE_BYTES)]
+
+
+def _exchange(memory: list[Any], verdict: _Verdict, sets: dict[int, int]) -> None:
+    """Sends or receives every piece of the memory that comes from a source whose set is open here."""
+    handles = []
+    for number, piece in enumerate(_pieces(memory)):
+        source = verdict.sources[number % len(verdict.sources)]
+        if source in sets:
+            request = _core.describe(BROADCAST, root=source, process_set=sets[source])
+            handles.append(_core.submit(request, f"elastic.state.{number}", (piece,)))
+    _core.wait(handles)
+    for number in filter(None, sets.values()):
+        _core.process_set_remove(number)
+
+
+def _send(commit: Commit, verdict: _Verdict, own: int) -> None:
+    description, memory = commit.contents()
+    sets = _open_sets(verdict, own)
+    if own == verdict.sources[0]:
+        broadcast_bytes(bytearray(pickler().dumps(description)), own, "elastic.description", sets[own])
+    _exchange(memory, verdict, sets)
+
+
+def _receive(commit: Commit, verdict: _Verdict) -> None:
+    first = verdict.sources[0]
+    sets = _open_sets(verdict, _core.placement()[0])
+    description = pickler().loads(broadcast_bytes(None, first, "elastic.description", sets[first]))
+    commit.holds = False
+    _exchange(commit.make_room(description), verdict, sets)
+    commit.version, commit.holds = verdict.version, True
+    commit.fill()

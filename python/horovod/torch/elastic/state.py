@@ -1,0 +1,304 @@
+"""The state of training with PyTorch: models, optimizers, samplers, and whatever has a ``state_dict``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+
+from horovod.common.basics import rank
+from horovod.common.elastic import ObjectState
+from horovod.torch.elastic.sampler import ElasticSampler
+from horovod.torch.functions import broadcast_object
+
+
+class StateHandler:
+    """Keeps one value of a state. Derive from it for a type of your own, and see ``set_handler_registry``.
+
+    Args:
+        value: what it keeps.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def save(self) -> None:
+        """Keeps the present contents."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Goes back to the contents that were kept."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Gives rank 0's contents to all ranks. All ranks call it."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Is called when the ranks have changed, before ``sync``."""
+
+    def set_value(self, value: Any) -> None:
+        """Keeps another value from now on."""
+        self.value = value
+        self.save()
+
+
+class _Tensor(NamedTuple):
+    """Takes the place of a tensor in a description."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def room(self, kept: torch.Tensor | None) -> torch.Tensor:
+        """Returns memory for the tensor: what has been kept before, if it fits."""
+        if kept is not None and (tuple(kept.shape), kept.dtype) == self:
+            return kept
+        return torch.zeros(self.shape, dtype=self.dtype)
+
+
+def _map(tree: Any, leaf: Callable[[Any, Any], Any], other: Any = None) -> Any:
+    """Returns nested dicts, lists and tuples with ``leaf(each, counterpart)`` in place of what is in them.
+
+    The counterpart is what is at the same place of ``other``, which may have another structure; or None.
+    """
+    if isinstance(tree, dict):
+        known = other if isinstance(other, dict) else {}
+        made = copy.copy(tree)  # a state_dict of a module has attributes
+        made.update({key: _map(value, leaf, known.get(key)) for key, value in tree.items()})
+        return made
+    if type(tree) in (list, tuple):
+        row = other if isinstance(other, type(tree)) and len(other) == len(tree) else [None] * len(tree)
+        return type(tree)(_map(value, leaf, at) for value, at in zip(tree, row, strict=True))
+    return leaf(tree, other)
+
+
+def _keep(value: Any, kept: Any) -> Any:
+    """Returns a copy; a tensor's is in the memory of the copy before, as new memory is ten times as slow."""
+    if not isinstance(value, torch.Tensor):
+        return copy.deepcopy(value)
+    value = value.detach()
+    if value.layout is not torch.strided:
+        return value.clone()
+    if not isinstance(kept, torch.Tensor) or (kept.shape, kept.dtype) != (value.shape, value.dtype):
+        kept = torch.empty(value.shape, dtype=value.dtype)
+    return kept.copy_(value)
+
+
+def _put_back(kept: Any, live: Any) -> Any:
+    """Returns what ``load_state_dict`` is given: never the memory of the copy, which it would adopt."""
+    if not isinstance(kept, torch.Tensor):
+        return copy.deepcopy(kept)
+    if isinstance(live, torch.Tensor) and (live.shape, live.dtype) == (kept.shape, kept.dtype):
+        return live.detach().copy_(kept)
+    return kept.clone()
+
+
+class StateDictHandler(StateHandler):
+    """Keeps anything that has ``state_dict`` and ``load_state_dict``, such as a learning-rate scheduler."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self._kept: Any = None
+        self.save()
+
+    def save(self) -> None:
+        self._kept = _map(self.value.state_dict(), _keep, self._kept)
+
+    def restore(self) -> None:
+        self.value.load_state_dict(_map(self._kept, _put_back, self.value.state_dict()))
+
+    def sync(self) -> None:
+        self.save()
+        tree = broadcast_object(self._kept if rank() == 0 else None, 0, "elastic.handler")
+        if rank() != 0:
+            self._kept = tree
+            self.restore()
+
+    def describe(self, memory: list[torch.Tensor]) -> Any:
+        """Returns what is kept without its tensors, which it adds to ``memory``."""
+
+        def leave_out(value: Any, _: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+                return value
+            memory.append(value)
+            return _Tensor(tuple(value.shape), value.dtype)
+
+        return _map(self._kept, leave_out)
+
+    def make_room(self, description: Any, memory: list[torch.Tensor]) -> None:
+        """Replaces what is kept by what was described elsewhere, of which the tensors are still to come."""
+
+        def room(value: Any, kept: Any) -> Any:
+            if not isinstance(value, _Tensor):
+                return value
+            memory.append(value.room(kept if isinstance(kept, torch.Tensor) else None))
+            return memory[-1]
+
+        self._kept = _map(description, room, self._kept)
+
+
+class ModelStateHandler(StateDictHandler):
+    """Keeps the parameters and buffers of a ``torch.nn.Module``."""
+
+    def make_room(self, description: Any, memory: list[torch.Tensor]) -> None:
+        own = {name: _shape(tensor) for name, tensor in self.value.state_dict().items()}
+        other = {name: _shape(tensor) for name, tensor in description.items()}
+        for name in [*own, *other]:
+            if own.get(name) != other.get(name):
+                raise ValueError(
+                    f"rank {rank()}: this process has another model than the job that it joins: "
+                    f"{name} is {_text(own.get(name))} here and {_text(other.get(name))} there"
+                )
+        super().make_room(description, memory)
+
+
+def _shape(value: Any) -> tuple[tuple[int, ...], torch.dtype] | None:
+    """Returns what must be equal in all processes; extra state of a module may have any size."""
+    return (tuple(value.shape), value.dtype) if isinstance(value, (torch.Tensor, _Tensor)) else None
+
+
+def _text(shape: tuple[tuple[int, ...], torch.dtype] | None) -> str:
+    return f"a tensor {list(shape[0])} of {shape[1]}" if shape else "missing"
+
+
+class OptimizerStateHandler(StateDictHandler):
+    """Keeps the hyperparameters and the state of a ``torch.optim.Optimizer``."""
+
+
+class SamplerStateHandler(StateDictHandler):
+    """Keeps the progress of an ``ElasticSampler``, which divides the rest of the epoch at each change."""
+
+    def reset(self) -> None:
+        self.value.reset()
+
+
+@runtime_checkable
+class HasStateDict(Protocol):
+    """The type of whatever has ``state_dict`` and ``load_state_dict``, for the registry."""
+
+    def state_dict(self) -> Any:
+        """Returns the contents."""
+
+    def load_state_dict(self, state_dict: Any) -> Any:
+        """Takes the contents over."""
+
+
+_registry: list[tuple[Any, type[StateHandler]]] = [
+    (torch.nn.Module, ModelStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (ElasticSampler, SamplerStateHandler),
+    (HasStateDict, StateDictHandler),
+]
+
+
+def get_handler_registry() -> list[tuple[Any, type[StateHandler]]]:
+    """Returns which handler keeps values of which type; the first type that fits counts."""
+    return [*_registry]
+
+
+def set_handler_registry(registry: list[tuple[Any, type[StateHandler]]]) -> None:
+    """Replaces the list of ``get_handler_registry``, for states that are made from now on."""
+    _registry[:] = registry
+
+
+def _handler_of(value: Any) -> StateHandler | None:
+    return next((handler(value) for kind, handler in _registry if isinstance(value, kind)), None)
+
+
+class TorchState(ObjectState):
+    """The state of training: models, optimizers, samplers, schedulers, and any other values by name.
+
+    ``commit`` copies all of it into memory that is kept. A value without a handler is copied by
+    ``copy.deepcopy``, and must be picklable to be sent to ranks that join.
+
+    Args:
+        model: a model; more can be given by name.
+        optimizer: its optimizer, also a ``DistributedOptimizer``; more can be given by name.
+        kwargs: further values. ``state.name`` reads them, and assigning to it replaces them.
+
+    Example::
+
+        state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0)
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        **kwargs: Any,
+    ) -> None:
+        given = {"model": model, "optimizer": optimizer}
+        values = {name: value for name, value in given.items() if value is not None} | kwargs
+        handlers = {name: _handler_of(value) for name, value in values.items()}
+        self._handlers = {name: handler for name, handler in handlers.items() if handler}
+        for name in self._handlers:
+            object.__setattr__(self, name, values.pop(name))
+        for name in given:
+            self.__dict__.setdefault(name, None)
+        super().__init__(broadcast_object, rank, **values)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        handler = self.__dict__.get("_handlers", {}).get(name)
+        super().__setattr__(name, value)
+        if handler:
+            handler.set_value(value)
+
+    def save(self) -> None:
+        """Copies everything."""
+        for handler in self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self) -> None:
+        """Goes back to what was copied."""
+        for handler in self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def reset(self) -> None:
+        """Makes samplers divide the rest of the epoch among the ranks that there are now."""
+        for handler in self._handlers.values():
+            handler.reset()
+        super().reset()
+
+    def _sync(self) -> bool:
+        moved = super()._sync()
+        sent = self._sent()
+        for name, handler in self._handlers.items():
+            if moved and name not in sent:
+                handler.sync()
+        return moved
+
+    def _sent(self) -> dict[str, StateDictHandler]:
+        """Returns the handlers whose contents are sent as memory; the others have a way of their own."""
+        return {
+            name: handler
+            for name, handler in self._handlers.items()
+            if isinstance(handler, StateDictHandler) and type(handler).sync is StateDictHandler.sync
+        }
+
+    def _describe(self) -> tuple[Any, list[Any]]:
+        memory: list[torch.Tensor] = []
+        handled = {name: handler.describe(memory) for name, handler in self._sent().items()}
+        objects, _ = super()._describe()
+        return (objects, handled), [_bytes(each) for each in memory]
+
+    def _make_room(self, description: Any) -> list[Any]:
+        objects, handled = description
+        memory: list[torch.Tensor] = []
+        sent = self._sent()
+        if sent.keys() != handled.keys():
+            raise ValueError(
+                f"rank {rank()}: the state of this process has {', '.join(sent) or 'no tensors'}, that of "
+                f"the job which it joins has {', '.join(handled) or 'none'}"
+            )
+        for name, handler in sent.items():
+            handler.make_room(handled[name], memory)
+        super()._make_room(objects)
+        return [_bytes(each) for each in memory]
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.view(-1).view(torch.uint8)

@@ -1,0 +1,152 @@
+"""Real processes train with PyTorch while ranks are killed, added and taken out; no step is lost."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import DEADLINE, Launcher
+from elastic_starter import ElasticJob, Forks
+
+torch = pytest.importorskip("torch")
+
+from elastic_trainer import PHASES  # noqa: E402
+
+PACE = {"PACE": "0.01"}
+EXPECTED = "import sys, elastic_trainer; print(elastic_trainer.expected(int(sys.argv[1])))"
+
+
+@functools.cache
+def expected(steps: int) -> str:
+    """The hash of training without faults."""
+    words = [sys.executable, "-c", EXPECTED, str(steps)]
+    folder = Path(__file__).parent
+    return subprocess.run(
+        words, cwd=folder, timeout=DEADLINE, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    launcher = Launcher("", tmp_path_factory.mktemp("forks"))
+    yield Forks(launcher)
+    launcher.end()
+
+
+@pytest.fixture
+def job(forks: Forks, tmp_path: Path) -> Iterator[ElasticJob]:
+    made = ElasticJob(forks, tmp_path, 12)
+    yield made
+    made.close()
+
+
+def check(job: ElasticJob, killed: set[str]) -> None:
+    """All processes but those that were killed end well, with the bits of training without faults."""
+    for slot in job.processes:
+        assert job.code(slot) == (-signal.SIGKILL if slot in killed else 0), job.text()
+    for slot in job.members:
+        ((steps, chain),) = job.lines(slot, "END")
+        assert chain == expected(int(steps)), job.text()
+
+
+def test_a_job_shrinks_and_grows(job: ElasticJob) -> None:
+    """3 ranks become 2, then 4; survivors stay the same processes, and one of the four leaves when told."""
+    job.steps = 100_000
+    job.start(3, {1: {"KILL": "3 backward"}})
+    job.until(lambda: job.epoch == 1 and job.made() > 6)
+    assert job.members == ["0", "2"]
+    added = job.add(2)
+    job.until(lambda: job.epoch == 2 and len(job.lines(added[1], "STEP")) > 3)
+    assert job.members == ["0", "2", *added]
+    job.exclude("2")
+    job.until(lambda: job.epoch == 3 and not job.lives("2"))
+    assert job.code("2") == 0 and not job.lines("2", "END")
+    assert "this process leaves the job" in job.files["2"].read_text()
+    sizes = [line[2] for line in job.lines("0", "BEGIN")]
+    assert sizes == ["3", "2", "4", "3"] and len(job.lines("0", "READY")) == 1
+    assert [line[3] for line in job.lines("0", "BEGIN")][1] == "3"  # the step in which the rank was killed
+    assert [line[4] for line in job.lines("0", "BEGIN")] == sizes
+    assert [line[1:3] for line in job.lines(added[0], "READY")] == [["2", "4"]]  # its planned place
+    job.stop()
+    job.finish()
+    check(job, {"1"})
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_rank_is_killed(job: ElasticJob, phase: str) -> None:
+    """Rank 0 dies in each part of a step; the next one takes its place."""
+    job.start(3, {0: {"KILL": f"5 {phase}"}})
+    job.finish()
+    check(job, {"0"})
+    assert job.epoch == 1 and job.members == ["1", "2"]
+
+
+def test_the_last_rank_that_is_left_goes_on(job: ElasticJob) -> None:
+    job.start(2, {0: {"KILL": "4 update"}})
+    job.until(lambda: job.epoch == 1)
+    job.finish()
+    check(job, {"0"})
+
+
+def test_a_newcomer_dies_before_it_is_ready(job: ElasticJob) -> None:
+    """The others never stop for it."""
+    job.steps = 100_000
+    job.start(2)
+    (added,) = job.add()
+    job.kill(added)
+    job.until(lambda: not job.lives(added) and job.made() > 3)
+    job.stop()
+    job.finish()
+    check(job, {added})
+    assert job.epoch == 0
+
+
+def test_process_sets_go_on(job: ElasticJob) -> None:
+    """Without the members that are lost, renumbered, also on a process that joins."""
+    job.program = "use_sets"
+    job.start(3)
+    job.until(lambda: job.made() > 2)
+    job.kill("0")
+    job.until(lambda: job.epoch == 1 and job.members == ["1", "2"])
+    (added,) = job.add()
+    job.until(lambda: job.epoch == 2 and len(job.lines(added, "STEP")) > 2)
+    job.stop()
+    job.finish()
+    lives = [" ".join(line) for line in job.lines("1", "SETS")]
+    assert lives == ["1 3 [[0, 1], [1, 2]] True", "0 2 [[0], [0, 1]] True", "0 3 [[0], [0, 1]] True"]
+    assert [" ".join(line) for line in job.lines(added, "SETS")] == ["2 3 [[0], [0, 1]] True"]
+    assert [job.code(slot) for slot in job.members] == [0, 0, 0], job.text()
+
+
+def kill_at_random(job: ElasticJob, kills: int, seed: int) -> None:
+    """Kills processes at random moments, and adds one for each, until that many have been killed."""
+    draw = random.Random(seed)
+    job.start(3, dict.fromkeys(range(3), PACE))
+    killed: set[str] = set()
+    while len(killed) < kills:
+        wanted = job.made() + draw.randint(0, 3)
+        job.until(lambda wanted=wanted: job.is_in_step() and job.made() >= wanted)
+        time.sleep(draw.random() * 0.02)  # the kill may come in any part of a step
+        most = min(2, len(job.alive()) - 1, kills - len(killed))
+        for victim in draw.sample(job.alive(), draw.randint(1, most)):
+            killed.add(victim)
+            job.kill(victim)
+            job.add(**PACE)
+    job.stop()
+    job.finish()
+    check(job, killed)
+
+
+def test_random_kills(job: ElasticJob) -> None:
+    """HOROVOD_TEST_KILLS=100 takes a few minutes."""
+    job.steps = 100_000
+    kills = int(os.environ.get("HOROVOD_TEST_KILLS", "20"))
+    kill_at_random(job, kills, int(os.environ.get("HOROVOD_TEST_SEED", "1")))

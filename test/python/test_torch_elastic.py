@@ -1,0 +1,287 @@
+"""The state of training with PyTorch: what a commit keeps, and what a rank that joins receives."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import horovod.torch as hvd  # noqa: E402
+from horovod.common import epochs  # noqa: E402
+from horovod.torch.elastic.state import (  # noqa: E402
+    ModelStateHandler,
+    StateHandler,
+    get_handler_registry,
+    set_handler_registry,
+)
+
+
+def network(seed: int) -> Any:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+
+
+def train(model: Any, optimizer: Any, steps: int = 1, seed: int = 0) -> None:
+    """Some steps on data that are the same on all ranks."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 3, generator=generator)).square().mean().backward()
+        optimizer.step()
+
+
+def contents(*parts: Any) -> list[Any]:
+    return [copy.deepcopy(part.state_dict()) for part in parts]
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal to the last bit."""
+    if isinstance(left, torch.Tensor):
+        return left.dtype == right.dtype and torch.equal(left, right)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)
+
+
+OPTIMIZERS = {
+    "sgd": lambda model: torch.optim.SGD(model.parameters(), 0.1),
+    "momentum": lambda model: torch.optim.SGD(model.parameters(), 0.1, momentum=0.9),
+    "adam": lambda model: torch.optim.Adam(model.parameters(), 0.01),
+    "fused": lambda model: torch.optim.Adam(model.parameters(), 0.01, fused=True),
+}
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+@pytest.mark.parametrize("distributed", [False, True], ids=["plain", "distributed"])
+def test_restore_goes_back_to_the_bit(kind: str, distributed: bool) -> None:
+    model = network(1)
+    optimizer = OPTIMIZERS[kind](model)
+    if distributed:
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+    state = hvd.elastic.TorchState(model, optimizer, step=0)
+    fresh = contents(model, optimizer)
+    train(model, optimizer)
+    state.restore()
+    assert same(contents(model, optimizer), fresh)
+    train(model, optimizer, 2)
+    state.step = 2
+    state.commit()
+    kept = contents(model, optimizer)
+    for _ in range(2):  # what is restored must not become the memory of the copy
+        train(model, optimizer, 2, seed=3)
+        state.step += 2
+        assert not same(contents(model, optimizer), kept)
+        state.restore()
+        assert same(contents(model, optimizer), kept) and state.step == 2
+
+
+def test_a_commit_copies_into_the_same_memory() -> None:
+    model = network(1)
+    optimizer = OPTIMIZERS["adam"](model)
+    state = hvd.elastic.TorchState(model, optimizer)
+    train(model, optimizer)
+    state.commit()
+    places = [each.data_ptr() for each in state._describe()[1]]
+    train(model, optimizer)
+    state.commit()
+    assert [each.data_ptr() for each in state._describe()[1]] == places
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_all_get_the_state_of_rank_0(kind: str, rank: int) -> None:
+    """A rank that joins has a new optimizer, which may have no state yet."""
+    model = network(rank)
+    optimizer = OPTIMIZERS[kind](model)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0 ** (rank + 1))
+    sampler = hvd.elastic.ElasticSampler(range(100))
+    if rank == 0:
+        train(model, optimizer, 3)
+        scheduler.step()
+        sampler.record_batch(0, 2)
+    state = hvd.elastic.TorchState(
+        model, optimizer, scheduler=scheduler, scaler=scaler, sampler=sampler, epoch=rank
+    )
+    state.sync()
+    found = contents(model, optimizer, scheduler, scaler, sampler)
+    expected = hvd.broadcast_object(found)
+    assert same(found, expected) and state.epoch == 0
+    assert sampler.processed_num == 2 * hvd.size() and optimizer.param_groups[0]["lr"] < 0.1
+    train(model, optimizer)
+    state.restore()
+    assert same(contents(model, optimizer, scheduler, scaler, sampler), expected)
+
+
+def test_odd_tensors(rank: int) -> None:
+    """Of no extent, of no dimension, of types and layouts of all kinds."""
+    model = torch.nn.Module()
+    odd = {
+        "empty": torch.zeros(0, 3),
+        "scalar": torch.tensor(float(rank)),
+        "flag": torch.tensor([rank == 0, False]),
+        "brain": torch.full((3,), rank + 0.5, dtype=torch.bfloat16),
+        "imaginary": torch.full((2, 2), 1j * rank),
+        "transposed": torch.arange(6.0).reshape(2, 3).t() + rank,
+        "large": torch.full((5_000_000,), float(rank)),
+    }
+    for name, tensor in odd.items():
+        model.register_buffer(name, tensor)
+    state = hvd.elastic.TorchState(model)
+    state.sync()
+    assert same(model.state_dict(), hvd.broadcast_object(model.state_dict()))
+    assert model.scalar == 0 and model.large[-1] == 0 and model.transposed.stride() == (1, 3)
+    model.large += 1
+    state.restore()
+    assert model.large.sum() == 0
+
+
+def test_several_models_by_name(rank: int) -> None:
+    first, second = network(rank), network(10 + rank)
+    state = hvd.elastic.TorchState(generator=first, critic=second, batch=0)
+    state.sync()
+    assert same(contents(first, second), hvd.broadcast_object(contents(first, second)))
+    assert state.generator is first and state.critic is second
+    other = network(20)
+    state.critic = other
+    kept = contents(first, other)
+    train(first, OPTIMIZERS["sgd"](first))
+    train(other, OPTIMIZERS["sgd"](other))
+    state.restore()
+    assert same(contents(first, other), kept)
+
+
+def test_a_newcomer_with_another_model_is_refused(rank: int, size: int) -> None:
+    if size == 1:
+        pytest.skip("needs several ranks")
+    model = torch.nn.Linear(3, 4 if rank == 0 else 5)
+    state = hvd.elastic.TorchState(model)
+    if rank == 0:
+        with pytest.raises(hvd.HorovodInternalError):
+            state.sync()
+            hvd.barrier()
+    else:
+        match = r"another model.*weight is a tensor \[5, 3\] of torch.float32 here and a tensor \[4, 3\]"
+        with pytest.raises(ValueError, match=match):
+            state.sync()
+        hvd.shutdown()
+    hvd.shutdown()
+    hvd.init()
+
+
+class Counter:
+    """A value that pickle and deepcopy can't take."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("not to be copied")
+
+
+class CounterHandler(StateHandler):
+    def __init__(self, value: Counter) -> None:
+        super().__init__(value)
+        self.save()
+
+    def save(self) -> None:
+        self.kept = self.value.count
+
+    def restore(self) -> None:
+        self.value.count = self.kept
+
+    def sync(self) -> None:
+        self.value.count = hvd.broadcast_object(self.value.count)
+        self.save()
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    before = get_handler_registry()
+    set_handler_registry([(Counter, CounterHandler), *before])
+    yield
+    set_handler_registry(before)
+
+
+def test_a_handler_of_ones_own(registry: None, rank: int) -> None:
+    counter, model = Counter(rank), network(rank)
+    state = hvd.elastic.TorchState(model=model, counter=counter)
+    state.sync()
+    assert counter.count == 0
+    counter.count = 7
+    state.restore()
+    assert counter.count == 0
+    state.counter = Counter(9)
+    state.counter.count = 10
+    state.restore()
+    assert state.counter.count == 9 and counter.count == 0
+
+
+def test_a_handler_that_is_replaced_has_its_own_way(rank: int) -> None:
+    class Loud(ModelStateHandler):
+        synced = 0
+
+        def sync(self) -> None:
+            super().sync()
+            Loud.synced += 1
+
+    before = get_handler_registry()
+    set_handler_registry([(torch.nn.Module, Loud), *before])
+    try:
+        model = network(rank)
+        state = hvd.elastic.TorchState(model)
+        state.sync()
+    finally:
+        set_handler_registry(before)
+    assert same(contents(model), hvd.broadcast_object(contents(model)))
+    assert Loud.synced == (hvd.size() > 1)
+
+
+def test_a_reset_divides_the_samples_anew(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from horovod.torch.elastic import sampler as module
+
+    sampler = hvd.elastic.ElasticSampler(range(100))
+    state = hvd.elastic.TorchState(sampler=sampler)
+    monkeypatch.setattr(module, "size", lambda: 2 * hvd.size())
+    state.on_reset()
+    assert sampler.num_replicas == 2 * hvd.size()
+
+
+def test_a_new_optimizer_beside_old_ones(rank: int) -> None:
+    """All ranks agree anew which gradients are sparse; without that the job would wait forever."""
+    model = torch.nn.Embedding(10, 3, sparse=True)
+    made = {
+        name: hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1)) for name in ("old", "new")
+    }
+    del made["new"]
+
+    def step(optimizer: Any) -> None:
+        optimizer.zero_grad()
+        model(torch.tensor([rank % 10])).sum().backward()
+        optimizer.step()
+
+    step(made["old"])
+    optimizer = made["old"]
+    if rank > 0:
+        del made["old"], optimizer
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1))
+    for each in epochs.resettable:
+        each.begin_epoch()
+    step(optimizer)
+    assert optimizer._hvd.sparse == {0}
+
+
+def test_a_step_in_progress_is_forgotten() -> None:
+    model = network(1)
+    optimizer = hvd.DistributedOptimizer(OPTIMIZERS["sgd"](model), model.named_parameters())
+    train(model, optimizer)
+    model(torch.ones(2, 3)).sum().backward()
+    for each in epochs.resettable:
+        each.begin_epoch()
+    optimizer.zero_grad()  # refused before: the gradients would be lost
+    train(model, optimizer)
