@@ -110,16 +110,21 @@ static inline bool is_integer(hvd_dtype dtype)
     return (dtype_table[dtype].family & (FAMILY_integer | FAMILY_logical)) != 0;
 }
 
-/* From 1 to the next number; of what is exact 0. */
+/* The distance from 1 to the next number; 0 for exact types. Each thread computes it once for each type,
+ * since tests ask for it for every element. */
 static inline double number_step(hvd_dtype dtype)
 {
+    static _Thread_local double steps[DTYPES];
     _Alignas(16) char number[16];
-    double step = is_integer(dtype) ? 0 : 2;
+    double step = steps[dtype];
+    if (step > 0 || is_integer(dtype))
+        return step;
+    step = 2;
     do {
         step /= 2;
         number_put(dtype, number, 1 + step / 2);
-    } while (step > 0 && number_get(dtype, number) > 1);
-    return step;
+    } while (number_get(dtype, number) > 1);
+    return steps[dtype] = step;
 }
 
 /* ---- two elements become one --------------------------------------------------------------------------- */

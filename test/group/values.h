@@ -7,11 +7,15 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static inline void put_at(hvd_dtype dtype, void *data, size_t i, double value)
 {
     number_put(dtype, (char *)data + i * hvd_dtype_size(dtype), value);
 }
+
+/* value_at repeats after this many elements, a multiple of 11, 4 and 3. */
+#define PERIOD 132
 
 /* What rank `rank` puts at element i: 1 or 2 for products, 0 ... 10 else, another on each of 8 ranks (sums
  * stay below 127); of bool 0 and 1. */
@@ -49,6 +53,37 @@ static inline void check_value(hvd_dtype dtype, const void *data, size_t i, doub
     double error = value > expected ? value - expected : expected - value;
     CHECK(error <= tolerance * (expected > 1 ? expected : 1), "%s: element %zu is %g, not %g", name, i, value,
           expected);
+}
+
+static inline void put_values(hvd_dtype dtype, hvd_reduction reduction, int rank, void *data, size_t count)
+{
+    size_t period = PERIOD * hvd_dtype_size(dtype), bytes = count * hvd_dtype_size(dtype);
+    for (size_t i = 0; i < count && i < PERIOD; i++)
+        put_at(dtype, data, i, value_at(dtype, reduction, rank, i));
+    for (size_t done = period; done < bytes; done += period)
+        memcpy((char *)data + done, data, bytes - done < period ? bytes - done : period);
+}
+
+/* Checks `count` elements from `first` on, of which `expected` has one period. Elements that have the same
+ * bits as those a period before them are as right: sanitizers make checks of single elements slow. */
+static inline void check_values(hvd_dtype dtype, const void *data, size_t first, size_t count,
+                                const double *expected, const char *name)
+{
+    size_t width = hvd_dtype_size(dtype);
+    const char *start = (const char *)data + first * width;
+    bool repeats = count > PERIOD && !memcmp(start + PERIOD * width, start, (count - PERIOD) * width);
+    for (size_t i = 0; i < (repeats ? PERIOD : count); i++)
+        check_value(dtype, data, first + i, expected[i % PERIOD], name);
+}
+
+/* Checks elements from `first` on, which are those that rank `rank` has put. */
+static inline void check_values_of(hvd_dtype dtype, hvd_reduction reduction, int rank, const void *data,
+                                   size_t first, size_t count, const char *name)
+{
+    double expected[PERIOD];
+    for (size_t i = 0; i < PERIOD; i++)
+        expected[i] = value_at(dtype, reduction, rank, i);
+    check_values(dtype, data, first, count, expected, name);
 }
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
@@ -118,8 +153,7 @@ static inline void trial_start(struct member *member, const struct trial *trial,
         running->input = running->output + before;
     else if (is_within(trial))
         running->output = running->input + before;
-    for (size_t i = 0; i < elements; i++)
-        put_at(trial->type, running->input, i, value_at(trial->type, trial->reduction, member->rank, i));
+    put_values(trial->type, trial->reduction, member->rank, running->input, elements);
     hvd_tensor in = tensor_of(running->input, trial->type, shape, 2);
     hvd_tensor out = tensor_of(running->output, trial->type, result_shape, 2);
     hvd_request request = request_of(trial->operation, trial->name, &in);
@@ -129,21 +163,27 @@ static inline void trial_start(struct member *member, const struct trial *trial,
     CHECK_OK(hvd_submit(member->context, &request, &running->handle, &check_status));
 }
 
-/* The element at row-major place i of what this rank should have got. */
-static inline double trial_expected(const struct member *member, const struct trial *trial, size_t i)
+/* Checks what this rank has got. */
+static inline void trial_check(const struct member *member, const struct trial *trial, const void *result)
 {
-    size_t width = (size_t)trial->width;
-    int rank = 0;
+    hvd_dtype type = trial->type;
+    size_t width = (size_t)trial->width, first = 0;
+    size_t got = (size_t)rows_got(trial, member->rank, member->size) * width;
     if (trial->operation == HVD_BROADCAST)
-        return value_at(trial->type, trial->reduction, trial->root, i);
-    if (trial->operation == HVD_ALLGATHER) {
-        for (; i >= (size_t)rows_given(trial, rank) * width; rank++)
-            i -= (size_t)rows_given(trial, rank) * width;
-        return value_at(trial->type, trial->reduction, rank, i);
+        check_values_of(type, trial->reduction, trial->root, result, 0, got, trial->name);
+    for (int rank = 0; rank < member->size && trial->operation == HVD_ALLGATHER; rank++) {
+        size_t count = (size_t)rows_given(trial, rank) * width;
+        check_values_of(type, trial->reduction, rank, result, first, count, trial->name);
+        first += count;
     }
-    for (; rank < member->rank && trial->operation == HVD_REDUCESCATTER; rank++)
-        i += (size_t)rows_got(trial, rank, member->size) * width;
-    return expected_at(trial->type, trial->reduction, member->size, i);
+    if (trial->operation == HVD_BROADCAST || trial->operation == HVD_ALLGATHER)
+        return;
+    if (trial->operation == HVD_REDUCESCATTER)
+        first = elements_before(trial, member->rank, member->size);
+    double expected[PERIOD];
+    for (size_t i = 0; i < PERIOD; i++)
+        expected[i] = expected_at(type, trial->reduction, member->size, first + i);
+    check_values(type, result, 0, got, expected, trial->name);
 }
 
 /* Waits, and checks the result, and that an input that is no output is what it was. */
@@ -152,7 +192,6 @@ static inline void trial_finish(struct member *member, const struct trial *trial
     bool in_place = has_output(trial) && trial->in_place;
     hvd_tensor result = {.data = in_place && !trial->given ? running->input : running->output};
     size_t given = (size_t)(rows_given(trial, member->rank) * trial->width);
-    size_t got = (size_t)(rows_got(trial, member->rank, member->size) * trial->width);
     CHECK_OK(hvd_wait(running->handle, 60, &check_status));
     if (!has_output(trial)) {
         CHECK_OK(hvd_output(running->handle, 0, &result, &check_status));
@@ -160,11 +199,9 @@ static inline void trial_finish(struct member *member, const struct trial *trial
                   result.shape[1] == trial->width,
               "%s: shape [%d, %d]", trial->name, (int)result.shape[0], (int)result.shape[1]);
     }
-    for (size_t i = 0; i < got; i++)
-        check_value(trial->type, result.data, i, trial_expected(member, trial, i), trial->name);
-    for (size_t i = 0; i < given && !in_place; i++)
-        check_value(trial->type, running->input, i, value_at(trial->type, trial->reduction, member->rank, i),
-                    trial->name);
+    trial_check(member, trial, result.data);
+    if (!in_place)
+        check_values_of(trial->type, trial->reduction, member->rank, running->input, 0, given, trial->name);
     hvd_release(running->handle);
     free(running->memory[0]);
     free(running->memory[1]);
