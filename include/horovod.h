@@ -471,9 +471,9 @@ HVD_API hvd_code hvd_get_progress(hvd_context *context, hvd_progress *found, hvd
 
 /* ---- parameters ----------------------------------------------------------------------------------- */
 
-/* Writes the value of a setting into text[capacity]; `key` is its name in docs/settings.md. */
-HVD_API hvd_code hvd_get_setting(const hvd_context *context, const char *key, char *text, size_t capacity,
-                                 hvd_status *status);
+/* The length of a setting's value, of which text[0 ... capacity) gets as much as fits before a final 0; `key`
+ * is its name in docs/settings.md. -1: there is no such setting. */
+HVD_API int32_t hvd_get_setting(const hvd_context *context, const char *key, char *text, int32_t capacity);
 
 /* A binding has compared the parameters of all ranks, as HOROVOD_CHECK_PARAMETERS asks for. `difference`:
  * which of them differ, in one sentence, or NULL. It is counted and shown by `horovodrun --status`; `warns`:

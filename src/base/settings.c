@@ -141,18 +141,16 @@ hvd_code settings_set(struct settings *settings, const struct setting *setting, 
     return HVD_OK;
 }
 
-void setting_write(const struct settings *settings, const struct setting *setting, char *text,
-                   size_t capacity)
+int setting_write(const struct settings *settings, const struct setting *setting, char *text, size_t capacity)
 {
     const void *field = (const char *)settings + setting->offset;
     if (is_text(setting))
-        snprintf(text, capacity, "%s", *(const char *const *)field);
-    else if (setting->kind == SETTING_BOOLEAN)
-        snprintf(text, capacity, "%d", *(const bool *)field);
-    else if (setting->kind == SETTING_INTEGER)
-        snprintf(text, capacity, "%lld", (long long)*(const int64_t *)field);
-    else
-        snprintf(text, capacity, "%.17g", *(const double *)field);
+        return snprintf(text, capacity, "%s", *(const char *const *)field);
+    if (setting->kind == SETTING_BOOLEAN)
+        return snprintf(text, capacity, "%d", *(const bool *)field);
+    if (setting->kind == SETTING_INTEGER)
+        return snprintf(text, capacity, "%lld", (long long)*(const int64_t *)field);
+    return snprintf(text, capacity, "%.17g", *(const double *)field);
 }
 
 hvd_code settings_init(struct settings *settings, hvd_status *status)

@@ -63,9 +63,9 @@ hvd_code settings_copy(struct settings *to, const struct settings *from, hvd_sta
 hvd_code settings_set(struct settings *settings, const struct setting *setting, const char *value,
                       const char *source, hvd_status *status);
 
-/* Writes the value as it would be given. */
-void setting_write(const struct settings *settings, const struct setting *setting, char *text,
-                   size_t capacity);
+/* Writes the value as it would be given, as much of it as fits, and returns its length. */
+int setting_write(const struct settings *settings, const struct setting *setting, char *text,
+                  size_t capacity);
 
 /* The "C" locale, whatever the program has chosen: in other locales numbers may have a decimal comma, and
  * lower case may map letters differently ("INFO" to "info"). */

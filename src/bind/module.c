@@ -128,14 +128,20 @@ static PyObject *core_progress(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
 
 static PyObject *core_setting(PyObject *Py_UNUSED(module), PyObject *key)
 {
-    char text[1024];
-    hvd_status status;
     const char *name = PyUnicode_AsUTF8AndSize(key, NULL);
-    hvd_context *context = name ? context_current() : NULL;
+    const hvd_context *context = name ? context_current() : NULL;
     if (!context)
         return NULL;
-    return hvd_get_setting(context, name, text, sizeof text, &status) ? raise_status(&status)
-                                                                      : PyUnicode_FromString(text);
+    int32_t length = hvd_get_setting(context, name, NULL, 0);
+    if (length < 0)
+        return PyErr_Format(PyExc_ValueError, "there is no setting '%s'", name);
+    char *text = PyMem_Malloc((size_t)length + 1);
+    if (!text)
+        return PyErr_NoMemory();
+    hvd_get_setting(context, name, text, length + 1);
+    PyObject *value = PyUnicode_FromString(text);
+    PyMem_Free(text);
+    return value;
 }
 
 static PyObject *core_parameters_checked(PyObject *Py_UNUSED(module), PyObject *arguments)

@@ -826,14 +826,11 @@ int32_t hvd_get_lateness(hvd_context *context, hvd_lateness *rows, int32_t capac
 
 /* ---- parameters -------------------------------------------------------------------------------------- */
 
-hvd_code hvd_get_setting(const hvd_context *context, const char *key, char *text, size_t capacity,
-                         hvd_status *status)
+int32_t hvd_get_setting(const hvd_context *context, const char *key, char *text, int32_t capacity)
 {
     const struct setting *setting = setting_by_key(key ? key : "");
-    if (!setting)
-        return status_set(status, HVD_INVALID_ARGUMENT, "there is no setting '%s'", key ? key : "");
-    setting_write(&context->settings, setting, text, capacity);
-    return status_ok(status);
+    return setting ? setting_write(&context->settings, setting, text, capacity > 0 ? (size_t)capacity : 0)
+                   : -1;
 }
 
 hvd_code hvd_parameters_checked(hvd_context *context, const char *difference, int32_t warns,

@@ -86,6 +86,37 @@ TEST(test_nothing_is_left_behind)
 
 GROUP_TEST(test_lives_without_barriers, one_reduction, 2, 4, .seconds = 600, .lives = lives())
 
+/* ---- settings ------------------------------------------------------------------------------------------ */
+
+static char long_value[5000]; /* of a setting that nothing uses here */
+
+static void set_long_value(hvd_config *config, int rank)
+{
+    (void)rank;
+    CHECK_OK(hvd_config_set(config, "mpi_library", long_value, &check_status));
+}
+
+static void read_settings(struct member *member)
+{
+    char text[sizeof long_value];
+    int32_t length = (int32_t)strlen(long_value);
+    CHECK(hvd_get_setting(member->context, "mpi_library", NULL, 0) == length, "another length");
+    CHECK(hvd_get_setting(member->context, "mpi_library", text, 5) == length, "another length");
+    CHECK(strcmp(text, "////") == 0, "%s", text);
+    CHECK(hvd_get_setting(member->context, "mpi_library", text, sizeof text) == length, "another length");
+    CHECK(strcmp(text, long_value) == 0, "%s", text);
+    CHECK(hvd_get_setting(member->context, "rank", text, sizeof text) == 1, "another length");
+    CHECK(text[0] - '0' == member->rank, "%s", text);
+    CHECK(hvd_get_setting(member->context, "no such one", text, sizeof text) == -1, "%s", text);
+}
+
+TEST(test_long_settings)
+{
+    memset(long_value, '/', sizeof long_value - 1);
+    group_run(&(struct group_options){.transport = "shm", .configure = set_long_value}, 2, read_settings,
+              NULL);
+}
+
 /* ---- several jobs at once ----------------------------------------------------------------------------- */
 
 static void reduce_in(hvd_context *context, int rank, int size)

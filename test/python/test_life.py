@@ -73,6 +73,25 @@ def test_before_init() -> None:
 
 
 @pytest.mark.own_process
+def test_long_settings() -> None:
+    code = """
+import os, horovod
+from horovod import _core
+horovod.init()
+assert _core.setting("mpi_library") == os.environ["HOROVOD_MPI_LIBRARY"]
+assert _core.setting("size") == "1"
+_core.setting("no_such_one")
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
+    environment["HOROVOD_MPI_LIBRARY"] = "/très-long" * 1000
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, env=environment
+    )
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "ValueError: there is no setting 'no_such_one'"
+
+
+@pytest.mark.own_process
 def test_without_a_launcher() -> None:
     code = "import horovod as hvd, numpy\nhvd.init()\nprint(hvd.size(), hvd.allreduce(numpy.ones(1)))"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
