@@ -258,6 +258,7 @@ void hvd_shutdown(hvd_context *context)
     refuse_queued(context);
     progress_resume(context);    /* requests that were held back are refused */
     drive_finish_calls(context); /* the `done` functions of the operations that just ended */
+    nonfinite_end(context);
     close_context(context);
 }
 

@@ -115,8 +115,8 @@ static bool is_new(struct hvd_context *context, uint32_t name)
     return true;
 }
 
-/* Warns of the number that has begun on this rank. */
-static void warn(struct hvd_context *context)
+/* Warns of the number that has begun on this rank; `what` is its end: who gets it. */
+static void warn(struct hvd_context *context, const char *what)
 {
     struct nonfinite *state = &context->nonfinite;
     char when[40] = "", whose[40] = "every rank";
@@ -127,9 +127,8 @@ static void warn(struct hvd_context *context)
     if (state->process_set)
         snprintf(whose, sizeof whose, "every rank of process set %d", state->process_set);
     page_set_nan(&context->page, state->where, state->began);
-    log_warning(context->placement.rank,
-                "%s in this rank's input of %s%s, before it was reduced; %s gets it now",
-                state->own == HAS_NAN ? "NaN" : "infinity", state->where, when, whose);
+    log_warning(context->placement.rank, "%s in this rank's input of %s%s, before it was reduced; %s %s",
+                state->own == HAS_NAN ? "NaN" : "infinity", state->where, when, whose, what);
 }
 
 /* Returns true if a number that was not finite may have caused another one in this step, which computes with
@@ -154,17 +153,35 @@ static bool begins_round(const struct hvd_context *context, const struct hvd_han
 }
 
 /* Most inputs of the next rounds are computed from a number that began here, unless it was left out, or
- * nothing is computed from it. Judges the round that has ended. */
-static void judge_round(struct hvd_context *context, const struct hvd_handle *handle)
+ * nothing is computed from it. Judges the round that has ended, and returns true if the number has just
+ * lasted long enough for an alarm; `next`: steps before the round that begins. */
+static bool judge_round(struct hvd_context *context, uint64_t next)
 {
     struct nonfinite *state = &context->nonfinite;
     bool spreads = state->lasted < 0 || state->wrong > state->finite;
-    state->round = steps_before(context, handle);
+    state->round = next;
     state->wrong = state->finite = 0;
     if (!spreads)
         state->spreading = false;
-    else if (++state->lasted == (atomic_load(&context->steps.expected) ? 1 : LASTING))
-        warn(context);
+    return spreads && ++state->lasted == (atomic_load(&context->steps.expected) ? 1 : LASTING);
+}
+
+/* No further input ends the last round. If steps are reported it is whole once its own was; otherwise it
+ * shows at most that nothing was wrong any longer, e.g. in an evaluation after training. A name that can't
+ * come again makes no rounds. */
+void nonfinite_end(struct hvd_context *context)
+{
+    struct nonfinite *state = &context->nonfinite;
+    bool reports = reports_steps(context);
+    assert(context_is_held(context));
+    if (!state->spreading || !state->own || (!reports && !page_has_name(&context->page, state->name)))
+        return;
+    if (!reports || steps_of(context) > state->round)
+        judge_round(context, steps_of(context));
+    else if (state->finite && !state->wrong)
+        state->spreading = false;
+    if (state->spreading && state->lasted > 0)
+        warn(context, "got it, and most inputs were not finite until the end");
 }
 
 /* Returns true if a finite result shows that what has begun does not spread: it is of a later request of the
@@ -185,8 +202,9 @@ static void note_input(struct comm *comm, const struct hvd_handle *handle, const
     bool finite = found->worst == ALL_FINITE;
     if (finite && !state->spreading)
         return;
-    if (state->spreading && state->own && begins_round(context, handle, finite))
-        judge_round(context, handle);
+    if (state->spreading && state->own && begins_round(context, handle, finite) &&
+        judge_round(context, steps_before(context, handle)))
+        warn(context, "gets it now");
     if (!finite) {
         uint64_t steps = steps_before(context, handle);
         counter_add(&handle->counters->nonfinite, found->tensors);

@@ -48,6 +48,10 @@ struct nonfinite {
 /* Reads HOROVOD_CHECK_NONFINITE. */
 hvd_code nonfinite_open(struct hvd_context *context, hvd_status *status);
 
+/* Warns of a number that has begun here if the job ends before it has lasted that long, but most inputs of
+ * every whole round since were not finite. No operation is in flight. */
+void nonfinite_end(struct hvd_context *context);
+
 /* Searches the input of this rank's only request while the decision about it is on its way: of several
  * requests the batch is searched at once. Called in each turn. */
 void nonfinite_search_ahead(struct comm *comm);

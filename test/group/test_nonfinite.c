@@ -405,6 +405,95 @@ static void nan_in_gathered_rows(struct member *member)
 GROUP_TEST(test_nan_in_gathered_rows, nan_in_gathered_rows, 1, 4, EVERY_TRANSPORT)
 #endif
 
+/* ---- at the end -----------------------------------------------------------------------------------------
+ */
+
+/* A job that has no time for the usual alarm. */
+struct short_job {
+    const char *name;
+    bool expects, reports;  /* steps */
+    int first, last, steps; /* the steps in which one value, then all are NaN; of how many */
+    bool only_one;          /* it stays one value: nothing is computed from it */
+    bool unnamed;
+    bool ends_within_step; /* the last is not reported */
+    bool evaluates;        /* reduces finite numbers after the last step */
+    int wrong_ranks;       /* which ran in this process */
+    bool warns;
+};
+
+static void run_short_job(struct member *member)
+{
+    static const char *const names[NAMES] = {"layer.0", "layer.1", "layer.2"};
+    struct short_job *job = member->argument;
+    bool wrong = member->rank == wrong_rank(member);
+    if (wrong)
+        job->wrong_ranks = 1;
+    if (job->expects)
+        expect_steps(member);
+    for (int step = 1; step <= job->steps; step++) {
+        for (int i = 0; i < NAMES; i++) {
+            bool spread = step > job->first && step <= job->last && !job->only_one;
+            bool one = i == 1 && wrong && step >= job->first && step <= job->last;
+            reduce_one(member, job->unnamed ? NULL : names[i], one || spread ? NAN : 1);
+        }
+        if (job->reports && !(job->ends_within_step && step == job->steps))
+            end_step(member);
+    }
+    for (int i = 0; i < 2 && job->evaluates; i++)
+        reduce_one(member, i ? "accuracy" : "loss", 1);
+}
+
+static int lines_with(FILE *file, const char *words)
+{
+    char line[512];
+    int count = 0;
+    rewind(file);
+    while (fgets(line, sizeof line, file))
+        count += strstr(line, words) != NULL;
+    return count;
+}
+
+/* Returns how many lines about a NaN the ranks of this process have written. */
+static int count_warnings(struct short_job *job)
+{
+    FILE *file = tmpfile();
+    int standard = dup(STDERR_FILENO);
+    CHECK(file && standard >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0, "no file");
+    group_run(&(struct group_options){.transport = "shm"}, 3, run_short_job, job);
+    CHECK(dup2(standard, STDERR_FILENO) >= 0, "no stderr");
+    close(standard);
+    int all = lines_with(file, "NaN in this rank's input of allreduce.layer.1 at step 2");
+    int at_end = lines_with(file, "every rank got it, and most inputs were not finite until the end");
+    CHECK(all == at_end && all == lines_with(file, "NaN in"), "%s: %d, %d at the end", job->name, all,
+          at_end);
+    fclose(file);
+    return all;
+}
+
+TEST(test_jobs_that_end_early)
+{
+    struct short_job jobs[] = {
+        {"updates", true, true, 2, 3, 3, .warns = true},
+        {"reported steps", false, true, 2, 4, 4, .warns = true},
+        {"uses of names", false, false, 2, 4, 4, .warns = true},
+        {"a whole step, and one that is not", false, true, 2, 4, 4, .ends_within_step = true, .warns = true},
+        {"no whole step since", true, true, 2, 2, 2, .warns = false},
+        {"no use since", false, false, 2, 2, 2, .warns = false},
+        {"one step that is not whole", true, true, 2, 3, 3, .ends_within_step = true},
+        {"recovered", false, true, 2, 4, 5, .warns = false},
+        {"recovered uses", false, false, 2, 4, 5, .warns = false},
+        {"finite after the last step", false, true, 2, 4, 4, .evaluates = true},
+        {"a metric", true, true, 2, 6, 6, .only_one = true},
+        {"a metric without steps", false, false, 2, 6, 6, .only_one = true},
+        {"no names", false, false, 2, 6, 6, .unnamed = true},
+        {"healthy", true, true, 9, 9, 6, .warns = false},
+    };
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        int count = count_warnings(&jobs[i]);
+        CHECK(count == (jobs[i].warns ? jobs[i].wrong_ranks : 0), "%s: %d lines", jobs[i].name, count);
+    }
+}
+
 /* ---- what is checked ----------------------------------------------------------------------------------- */
 
 static void reduce_large(struct member *member)
