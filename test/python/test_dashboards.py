@@ -70,18 +70,47 @@ def test_the_callback_of_lightning_writes_to_all_loggers() -> None:
     assert written[-1][0]["horovod/samples"] - before == 800
 
 
-def test_tensorboard_shows_the_figures(tmp_path: Path) -> None:
-    """In the file of events that TensorBoard reads."""
+def example(words: str) -> str:
+    """The one block of Python on the page that has these words."""
+    (source,) = (each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S) if words in each)
+    return source
+
+
+def test_a_loop_reports_its_steps() -> None:
+    before = horovod.metrics(flat=True)
+    loader = [(np.ones((8, 3)), np.ones(8))] * 3
+    optimizer = SimpleNamespace(step=lambda: None)
+    exec(
+        example("hvd.step(samples=len(images)"),
+        {"loader": loader, "optimizer": optimizer, "hvd": horovod, "global_step": 1203},
+    )
+    after = horovod.metrics(flat=True)
+    assert after["horovod/samples"] - before["horovod/samples"] == 24
+    assert after["horovod/steps"] - before["horovod/steps"] == 3
+    assert after["horovod/step"] == 1203
+
+
+def test_dashboards_get_the_figures(tmp_path: Path) -> None:
+    """TensorBoard in the file that it reads; W&B and MLflow, which are large, by what the page calls."""
     reader = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="TensorBoard is not installed"
     )
     board: Any = importlib.import_module("torch.utils.tensorboard")
+    written: list[tuple[dict[str, float], int]] = []
+    others = {
+        "wandb": SimpleNamespace(log=lambda figures, step: written.append((figures, step))),
+        "mlflow": SimpleNamespace(log_metrics=lambda figures, step: written.append((figures, step))),
+    }
     for step in range(4):
         horovod.step(samples=8)
         with board.SummaryWriter(str(tmp_path)) as writer:
-            for name, value in horovod.metrics(flat=True).items():
-                writer.add_scalar(name, value, step)
+            exec(
+                example("writer.add_scalar"),
+                {"writer": writer, "loss": 0.5, "step": step, "hvd": horovod, **others},
+            )
     events = reader.EventAccumulator(str(tmp_path))
     events.Reload()
-    assert set(events.Tags()["scalars"]) >= set(NAMES)
+    assert set(events.Tags()["scalars"]) >= {"loss", *NAMES}
     assert [event.step for event in events.Scalars("horovod/steps")] == [0, 1, 2, 3]
+    assert [step for _, step in written] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert all(figures.keys() >= set(NAMES) for figures, _ in written)
