@@ -95,8 +95,8 @@ static int run_job(const struct options *options, const struct settings *setting
                    struct guard *guard)
 {
     hvd_status status;
-    guard->has_agents =
-        !elastic_asked(options) && (hosts->count > 1 || !hosts->list[0].local || options->host_setup);
+    guard->has_agents = !elastic_asked(options) &&
+                        (hosts->count > 1 || (hosts->count && !hosts->list->local) || options->host_setup);
     if ((options->parent && guard_end_with_parent((pid_t)options->parent, &status)) ||
         guard_fork(guard, &status)) {
         fprintf(stderr, "horovodrun: %s\n", status.text);
