@@ -376,7 +376,7 @@ static bool within_bounds(const struct reference *reference, const struct progra
     bool product = step->reduction == HVD_PRODUCT, pair = part_of(tensor->type) != tensor->type;
     int size = reference->phase->sets[step->set].size;
     double divisor = step->reduction == HVD_AVERAGE ? size : 1;
-    long double factor = (long double)step->postscale / divisor;
+    long double factor = step->postscale / divisor; /* rounded: a subnormal one loses bits */
     long double greatest = product ? inputs->greatest : averages_halves(step, tensor) ? 0 : inputs->size;
     long double exact = product && pair ? should : (product ? inputs->product : inputs->sum) * factor;
     long double scale = fabsl((product ? inputs->product : inputs->size) * factor);
