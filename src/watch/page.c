@@ -42,6 +42,7 @@ void page_set_words(void *to, const void *from, size_t bytes)
     }
 }
 _Static_assert(sizeof(struct page_identity) % 8 == 0 && PAGE_NAME_TEXT % 8 == 0, "whole words");
+_Static_assert(PAGE_CAUSE_TEXT % 8 == 0 && offsetof(struct page_head, cause) % 8 == 0, "whole words");
 _Static_assert(PAGE_NAN_TEXT % 8 == 0 && PAGE_DIVERGENCE_TEXT % 8 == 0, "whole words");
 _Static_assert(offsetof(struct page_head, nan) % 8 == 0 && offsetof(struct page_head, divergence) % 8 == 0,
                "");
@@ -149,22 +150,33 @@ static void clear(struct page *page)
     for (int i = 0; i < PAGE_CALLERS; i++)
         atomic_store(&page->head.callers[i].thread, 0);
     bool head_is_apart = sysconf(_SC_PAGESIZE) <= (long)sizeof page->head_bytes;
-    if (!head_is_apart || !platform_memory_return(start, PAGE_BYTES - sizeof page->head_bytes))
-        memset(start, 0, PAGE_BYTES - sizeof page->head_bytes);
+    static const char zeros[64];
+    if (head_is_apart && platform_memory_return(start, PAGE_BYTES - sizeof page->head_bytes))
+        return;
+    for (size_t at = offsetof(struct page, sets); at < PAGE_BYTES; at += sizeof zeros)
+        page_set_words((char *)page + at, zeros, sizeof zeros);
+}
+_Static_assert((PAGE_BYTES - offsetof(struct page, sets)) % 64 == 0, "whole blocks");
+
+/* Until end_generation, readers refuse the page: stores in between must be releases, which no processor moves
+ * before this one. Returns the odd number. */
+static uint64_t begin_generation(struct page *page)
+{
+    uint64_t generation = atomic_load(&page->head.generation) | 1;
+    set(&page->head.generation, generation);
+    return generation;
 }
 
-/* Until an identity is written, readers refuse the page. */
-static void begin_generation(struct page *page)
+static void end_generation(struct page *page, uint64_t generation)
 {
-    set(&page->head.generation, atomic_load(&page->head.generation) | 1);
+    set(&page->head.generation, generation + 1);
 }
 
 static void write_identity(struct page *page, const struct page_identity *identity)
 {
-    begin_generation(page);
-    uint64_t generation = atomic_load(&page->head.generation);
+    uint64_t generation = begin_generation(page);
     page_set_words(&page->head.identity, identity, sizeof *identity);
-    set(&page->head.generation, generation + 1);
+    end_generation(page, generation);
 }
 
 hvd_code page_open(struct page_writer *writer, const char *path, const struct page_identity *identity,
@@ -186,7 +198,8 @@ hvd_code page_open(struct page_writer *writer, const char *path, const struct pa
     begin_generation(page);
     if (used)
         clear(page);
-    page->head.cause[0] = '\0';
+    static const char no_cause[PAGE_CAUSE_TEXT];
+    page_set_words(page->head.cause, no_cause, sizeof no_cause);
     write_identity(page, identity);
     atomic_store(&page->head.state, PAGE_JOINING);
     return HVD_OK;
@@ -206,9 +219,12 @@ void page_fail(struct page_writer *writer, const char *cause)
     struct page_head *head = writer->page ? &writer->page->head : NULL;
     if (!head || head->cause[0])
         return;
-    head->cause[0] = '\0';
-    append_text(head->cause, sizeof head->cause, "%s", cause);
+    char text[PAGE_CAUSE_TEXT] = "";
+    append_text(text, sizeof text, "%s", cause);
+    uint64_t generation = begin_generation(writer->page);
+    page_set_words(head->cause, text, sizeof text);
     atomic_store(&head->state, PAGE_FAILED);
+    end_generation(writer->page, generation);
 }
 
 void page_stalled(struct page_writer *writer, int64_t since)
@@ -370,11 +386,14 @@ void page_set_late(struct page_writer *writer, int reporter, const struct page_l
     if (reporter >= PAGE_REPORTERS)
         return;
     struct page_late *late = &writer->page->late[reporter];
+    unsigned changes = atomic_load_explicit(&late->changes, memory_order_relaxed) | 1;
+    atomic_store_explicit(&late->changes, changes, memory_order_release);
     set_mark(late, lateness->total, writer->page->head.identity.opened, now);
-    atomic_store_explicit(&late->rank, lateness->rank + 1, memory_order_relaxed);
-    atomic_store_explicit(&late->longest, lateness->longest, memory_order_relaxed);
-    atomic_store_explicit(&late->count, lateness->count, memory_order_relaxed);
-    atomic_store_explicit(&late->total, lateness->total, memory_order_relaxed);
+    atomic_store_explicit(&late->rank, lateness->rank + 1, memory_order_release);
+    set_time(&late->longest, lateness->longest);
+    set(&late->count, lateness->count);
+    set_time(&late->total, lateness->total);
+    atomic_store_explicit(&late->changes, changes + 1, memory_order_release);
 }
 
 void page_add_negotiation(struct page_writer *writer, int64_t time)

@@ -37,6 +37,7 @@ enum {
     PAGE_RECORDS = 10688,
     PAGE_STEPS = 128,
     PAGE_STACK_TEXT = 16320,
+    PAGE_CAUSE_TEXT = 512,
     PAGE_NAN_TEXT = 128,
     PAGE_DIVERGENCE_TEXT = 320
 };
@@ -79,13 +80,13 @@ struct page_head {
     atomic_uint_fast64_t magic;
     atomic_uint version;
     atomic_uint state;               /* page_state */
-    atomic_uint_fast64_t generation; /* even; changes with the identity */
+    atomic_uint_fast64_t generation; /* odd while the identity or the cause is written */
     _Atomic int64_t owner;           /* the process that writes; 0: none does */
     struct page_identity identity;
     _Atomic int64_t child; /* the process that the starter has started, which need not be the rank; 0: none */
     atomic_uint_fast64_t child_start;
     char starter_job[320]; /* with which a rank's job begins, also one of only some of the ranks */
-    char cause[512];
+    char cause[PAGE_CAUSE_TEXT];
 
     _Alignas(64) _Atomic int64_t progress; /* when an operation last ended, clock_now's; 0: none has */
     atomic_uint_fast64_t dropped;          /* requests without a record: too many were in flight */
@@ -158,8 +159,8 @@ struct page_mark {
 
 /* For how long this rank, as a node of the tree, has waited for one reporter alone (coordinate/late.h). */
 struct page_late {
-    _Atomic int32_t rank; /* of the job, plus 1; 0: it has never waited for it alone */
-    uint32_t spare;
+    _Atomic int32_t rank;       /* of the job, plus 1; 0: it has never waited for it alone */
+    atomic_uint changes;        /* odd while the rest is written */
     _Atomic int64_t total;      /* ns; below 0: it waits now, and clock_now's time must be added */
     _Atomic int64_t longest;    /* ns of one wait */
     atomic_uint_fast64_t count; /* waits */
@@ -198,7 +199,7 @@ _Static_assert(sizeof(struct page_head) <= 4096 && sizeof(struct page) <= PAGE_B
 
 /* A program refuses the page of one that was built with another layout. PAGE_LAYOUT counts the changes; sizes
  * and places are there for a change that was not counted, whose page would be read as nonsense. */
-#define PAGE_LAYOUT 3
+#define PAGE_LAYOUT 4
 #define PAGE_VERSION                                                                                         \
     ((unsigned)(PAGE_LAYOUT + 16 * (sizeof(struct page_head) + 3 * offsetof(struct page_head, progress) +    \
                                     5 * offsetof(struct page_head, steps) +                                  \

@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define READ_TRIES 3
+#define READ_TRIES   3
+#define HALF_WRITTEN "the page of a rank is half written"
 
 static uint64_t get(const atomic_uint_fast64_t *word)
 {
@@ -76,38 +77,78 @@ static hvd_code check_head(const struct page_head *head, hvd_status *status)
     return HVD_OK;
 }
 
-/* Returns true if each part that has no number, or is too important to be dropped, is whole in the copy: two
- * copies in a row agree on it. */
-static bool is_settled(const struct page_copies *copies)
+/* Copies a part of the page three times: a number that is equal in all of them was valid during the copy in
+ * between. */
+static hvd_code copy_thrice(int fd, struct page_copies *copies, size_t from, size_t bytes, hvd_status *status)
 {
-    const struct page *before = &copies->before, *page = &copies->page, *after = &copies->after;
-    for (int i = 0; i < PAGE_REPORTERS; i++) {
-        const void *late = &page->late[i];
-        if (memcmp(late, (const void *)&before->late[i], sizeof page->late[i]) != 0 &&
-            memcmp(late, (const void *)&after->late[i], sizeof page->late[i]) != 0)
-            return false;
+    TRY(copy(fd, (char *)&copies->before + from, bytes, from, status));
+    TRY(copy(fd, (char *)&copies->page + from, bytes, from, status));
+    return copy(fd, (char *)&copies->after + from, bytes, from, status);
+}
+
+/* The whole page is copied again only once its identity and cause are written: a rank that was stopped while
+ * it wrote them costs no more than copies of its head. */
+static hvd_code copy_generation(int fd, struct page_copies *copies, hvd_status *status)
+{
+    for (int i = 0; i < READ_TRIES; i++) {
+        if (i)
+            TRY(copy(fd, &copies->page, sizeof copies->page.head, 0, status));
+        if (i && get(&copies->page.head.generation) % 2)
+            continue;
+        TRY(copy_thrice(fd, copies, 0, sizeof copies->page, status));
+        uint64_t generation = get(&copies->page.head.generation);
+        if (generation % 2 == 0 && get(&copies->before.head.generation) == generation &&
+            get(&copies->after.head.generation) == generation)
+            return HVD_OK;
     }
-    uint64_t difference = get(&page->head.difference);
-    return difference == get(&before->head.difference) && difference == get(&after->head.difference) &&
-           !difference == !get(&page->head.parameter_checks);
+    return status_set(status, HVD_REFUSED, HALF_WRITTEN);
+}
+
+static bool late_is_settled(const struct page_copies *copies, int reporter)
+{
+    unsigned changes = atomic_load_explicit(&copies->page.late[reporter].changes, memory_order_relaxed);
+    return changes % 2 == 0 &&
+           atomic_load_explicit(&copies->before.late[reporter].changes, memory_order_relaxed) == changes &&
+           atomic_load_explicit(&copies->after.late[reporter].changes, memory_order_relaxed) == changes;
+}
+
+/* Copies again what was written meanwhile, and leaves out a reporter that is still being written. */
+static hvd_code settle_late(int fd, struct page_copies *copies, int reporter, hvd_status *status)
+{
+    struct page_late *late = &copies->page.late[reporter];
+    size_t from = offsetof(struct page, late) + (size_t)reporter * sizeof *late;
+    for (int i = 0; i < READ_TRIES && !late_is_settled(copies, reporter); i++)
+        TRY(copy_thrice(fd, copies, from, sizeof *late, status));
+    if (!late_is_settled(copies, reporter))
+        atomic_store_explicit(&late->rank, 0, memory_order_relaxed);
+    return HVD_OK;
+}
+
+/* It is written rarely, and too important to be left out at once. */
+static bool difference_is_settled(const struct page_copies *copies)
+{
+    const struct page_head *head = &copies->page.head;
+    uint64_t difference = get(&head->difference);
+    return difference == get(&copies->before.head.difference) &&
+           difference == get(&copies->after.head.difference) && !difference == !get(&head->parameter_checks);
+}
+
+static hvd_code settle_difference(int fd, struct page_copies *copies, hvd_status *status)
+{
+    const size_t from = offsetof(struct page_head, parameter_checks);
+    const size_t end = offsetof(struct page_head, divergence) + PAGE_DIVERGENCE_TEXT;
+    for (int i = 0; i < READ_TRIES && !difference_is_settled(copies); i++)
+        TRY(copy_thrice(fd, copies, from, end - from, status));
+    return HVD_OK;
 }
 
 hvd_code page_copy(int fd, struct page_copies *copies, const struct page **copied, hvd_status *status)
 {
     struct page *before = &copies->before, *page = &copies->page, *after = &copies->after;
-    uint64_t generation = 1;
-    bool settled = false;
-    for (int i = 0; i < READ_TRIES && (generation % 2 || !settled); i++) {
-        TRY(copy(fd, before, sizeof *before, 0, status));
-        TRY(copy(fd, page, sizeof *page, 0, status));
-        TRY(copy(fd, after, sizeof *after, 0, status));
-        generation = get(&page->head.generation);
-        if (get(&before->head.generation) != generation || get(&after->head.generation) != generation)
-            generation = 1;
-        settled = is_settled(copies);
-    }
-    if (generation % 2)
-        return status_set(status, HVD_REFUSED, "the page of a rank is half written");
+    TRY(copy_generation(fd, copies, status));
+    for (int i = 0; i < PAGE_REPORTERS; i++)
+        TRY(settle_late(fd, copies, i, status));
+    TRY(settle_difference(fd, copies, status));
     drop_if_changed(&page->head.nans, &before->head.nans, &after->head.nans);
     drop_if_changed(&page->head.difference, &before->head.difference, &after->head.difference);
     for (int i = 0; i < PAGE_NAMES; i++)
@@ -372,12 +413,16 @@ hvd_code page_glance(int fd, struct page_glance *glance, hvd_status *status)
     struct page_set set;
     TRY(copy(fd, &head, sizeof head, 0, status));
     TRY(check_head(&head, status));
+    const uint64_t generation = get(&head.generation);
     *glance = (struct page_glance){.state = state_of(&head), .stalled = get_time(&head.stalled)};
     for (int i = 0, count = count_sets(&head); i < count; i++) {
         TRY(copy(fd, &set, sizeof set, offsetof(struct page, sets) + (size_t)i * sizeof set, status));
         for (int j = 0; j < OPERATION_NUMBERS; j++)
             glance->ended += get(&set.operations[j].succeeded) + get(&set.operations[j].failed);
     }
+    TRY(copy(fd, &head.generation, sizeof head.generation, offsetof(struct page_head, generation), status));
+    if (generation % 2 || get(&head.generation) != generation)
+        return status_set(status, HVD_REFUSED, HALF_WRITTEN);
     return HVD_OK;
 }
 

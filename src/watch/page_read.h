@@ -51,7 +51,7 @@ void page_counts_add(struct page_counts *to, const struct page_counts *counts);
 struct page_summary {
     struct page_identity identity;
     enum page_state state;
-    char cause[512];
+    char cause[PAGE_CAUSE_TEXT];
     int child;
     uint64_t child_start;
     int64_t progress;
