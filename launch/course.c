@@ -318,7 +318,7 @@ static void write_late(const struct course *course, FILE *file)
         json_put_text(file, "host", each->host);
         double share = course->at > 0 ? each->late / course->at : 0;
         fprintf(file, ", \"share\": %.4f, \"late\": %s, \"ms\": %.4g}", share,
-                share >= LATENESS_LEAST ? "true" : "false",
+                lateness_counts(share, each->late) ? "true" : "false",
                 course->steps > 0 ? 1000 * each->late / course->steps : 0);
         comma = ", ";
     }

@@ -10,17 +10,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By job, then by epoch, the newest first, then by rank, the newest process of a rank first. */
+/* By job, then by epoch, the newest first, then by rank, the newest process of a rank first, then those that
+ * were seen. */
 static int compare(const void *one, const void *other)
 {
-    const struct page_identity *x = &((const struct rank_view *)one)->page.identity;
-    const struct page_identity *y = &((const struct rank_view *)other)->page.identity;
+    const struct rank_view *a = one, *b = other;
+    const struct page_identity *x = &a->page.identity, *y = &b->page.identity;
     int order = strcmp(x->job, y->job);
     if (!order)
         order = (x->epoch < y->epoch) - (x->epoch > y->epoch);
     if (!order)
         order = (x->rank > y->rank) - (x->rank < y->rank);
-    return order ? order : (x->opened < y->opened) - (x->opened > y->opened);
+    if (!order)
+        order = (x->opened < y->opened) - (x->opened > y->opened);
+    return order ? order : b->seen - a->seen;
 }
 
 /* Returns the host of this name, which is added if it is new. */

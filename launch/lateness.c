@@ -5,6 +5,11 @@
 
 #include <stdlib.h>
 
+bool lateness_counts(double share, double seconds)
+{
+    return share >= LATENESS_LEAST && seconds >= LATENESS_SECONDS;
+}
+
 static int compare_rank(const void *rank, const void *view)
 {
     return *(const int *)rank - ((const struct rank_view *)view)->page.identity.rank;

@@ -6,6 +6,11 @@
 #include "rank_view.h"
 
 #define LATENESS_LEAST 0.1 /* share of the time that the job runs; with less of it a rank is not late */
+#define LATENESS_SECONDS                                                                                     \
+    0.5 /* nor with less of these: a job that has just started may lose all of its time */
+
+/* Returns true if a rank is late for which the job has lost that share of its time, and these seconds. */
+bool lateness_counts(double share, double seconds);
 
 /* Sets `late_ns`, `late_count` and `late_share` of the views, which are in the order of their ranks: what the
  * whole job has waited for each rank alone. A node counts its child's whole subtree, so what is counted above

@@ -109,15 +109,27 @@ const char *monitor_program(char *const *words, char *name, size_t capacity)
     return name;
 }
 
-/* Adds views of the ranks that were seen on hosts that do not answer now, and keeps which ranks are known for
- * the next look. */
+/* Returns true if one of the first `count` views is of that rank. */
+static bool has_view(const struct monitor *monitor, int count, const struct page_identity *known)
+{
+    for (int i = 0; i < count; i++) {
+        const struct page_identity *each = &monitor->views[i].page.identity;
+        if (each->rank == known->rank && strcmp(each->job, known->job) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Adds views of the ranks that were seen on hosts that do not answer now, or have sent only some of their
+ * ranks, and keeps which ranks are known for the next look. */
 static void stand_in_for_known(struct monitor *monitor, const struct job_view_host *hosts)
 {
+    const int seen = monitor->count;
     for (int i = 0; i < monitor->known_count; i++) {
         for (int j = 0; j < monitor->host_count; j++) {
             const struct page_identity *known = &monitor->known[i];
             if (!hosts[j].answers && strcmp(hosts[j].name, known->host) == 0 &&
-                table_has_job(monitor->table, known->job))
+                table_has_job(monitor->table, known->job) && !has_view(monitor, seen, known))
                 keep(monitor, &(struct rank_view){.page.identity = *known});
         }
     }

@@ -7,9 +7,8 @@
 
 #include <stdlib.h>
 
-#define LATE_LEAST      (CLOCK_SECOND / 2) /* a job that has just started may lose all of its time */
-#define STARVED_SHARE   0.5                /* of the rank's time */
-#define CAUSE_SHARE     0.2                /* less of the lateness than that explains nothing */
+#define STARVED_SHARE   0.5 /* of the rank's time */
+#define CAUSE_SHARE     0.2 /* less of the lateness than that explains nothing */
 #define STARVED_SOONEST CLOCK_SECOND
 #define BUSY_SHARE      0.8 /* of the time, or of the waits of all ranks */
 #define WAITING_SHARE   0.2 /* of the time: with less the job does not depend on its network */
@@ -20,7 +19,7 @@ enum { STATES = sizeof(struct rank_view_times) / sizeof(uint64_t) };
 
 bool slowness_is_late(const struct rank_view *rank)
 {
-    return rank->late_share >= LATENESS_LEAST && rank->late_ns >= LATE_LEAST;
+    return lateness_counts(rank->late_share, (double)rank->late_ns / CLOCK_SECOND);
 }
 
 bool slowness_holds_up(const struct job_view *job_view, int index)
@@ -42,8 +41,7 @@ double slowness_per_step(const struct job_view *job_view, const struct rank_view
 
 /* ---- processors ---------------------------------------------------------------------------------------- */
 
-/* Returns true unless the rank's host has a processor for each thread that could run. */
-static bool is_overloaded(const struct rank_view *rank)
+bool slowness_is_overloaded(const struct rank_view *rank)
 {
     return !rank->load.cores || rank->load.runnable > rank->load.cores;
 }
@@ -51,12 +49,12 @@ static bool is_overloaded(const struct rank_view *rank)
 static double starved_share(const struct job_view *job_view, const struct rank_view *rank)
 {
     int64_t age = job_view->taken - rank->page.identity.opened;
-    bool known = rank->process && rank->page.identity.opened && age >= STARVED_SOONEST && is_overloaded(rank);
+    bool known =
+        rank->process && rank->page.identity.opened && age >= STARVED_SOONEST && slowness_is_overloaded(rank);
     return known ? (double)rank->times.runnable / (double)age : 0;
 }
 
-/* Adds which host has how many threads for how few processors. */
-static void append_load(const struct rank_view *rank, char *text, size_t capacity)
+void slowness_append_load(const struct rank_view *rank, char *text, size_t capacity)
 {
     if (rank->load.cores)
         append_text(text, capacity, ": host %s has %d runnable threads on %d core%s", job_view_host_of(rank),
@@ -74,7 +72,7 @@ static bool say_starved(const struct job_view *job_view, char *text, size_t capa
         return false;
     append_text(text, capacity, "rank %d waits for a processor for %.0f %% of the time",
                 worst->page.identity.rank, 100 * starved_share(job_view, worst));
-    append_load(worst, text, capacity);
+    slowness_append_load(worst, text, capacity);
     return true;
 }
 
@@ -120,11 +118,12 @@ static void append_cause(const struct job_view *job_view, const struct rank_view
         cause = each > most ? state : cause;
         most = each > most ? each : most;
     }
-    if (sum < CAUSE_SHARE * (double)late->late_ns || !late->process || (cause == 1 && !is_overloaded(late)))
+    if (sum < CAUSE_SHARE * (double)late->late_ns || !late->process ||
+        (cause == 1 && !slowness_is_overloaded(late)))
         return;
     append_text(text, capacity, "; %s for %.0f %% of that", does[cause], 100 * most / sum);
     if (cause == 1)
-        append_load(late, text, capacity);
+        slowness_append_load(late, text, capacity);
 }
 
 static bool say_late(const struct job_view *job_view, char *text, size_t capacity)

@@ -8,6 +8,12 @@
 /* Returns true if the job loses so much time to this rank that it is worth a word. */
 bool slowness_is_late(const struct rank_view *rank);
 
+/* Returns true unless the rank's host has a processor for each thread that could run. */
+bool slowness_is_overloaded(const struct rank_view *rank);
+
+/* Adds ": host a has 5 runnable threads on 2 cores" if that is known. */
+void slowness_append_load(const struct rank_view *rank, char *text, size_t capacity);
+
 /* Returns true if it does, or if ranks wait now for the rank of this index. */
 bool slowness_holds_up(const struct job_view *job_view, int index);
 

@@ -302,6 +302,22 @@ static void say_missing(const struct job *job, const struct page_waiting *first)
                 seconds_since(job, first->since));
 }
 
+/* All ranks have submitted the request: the network is the cause, or the load of a host. */
+static void say_uncoordinated(const struct job *job, const struct page_waiting *first)
+{
+    const struct rank_view *overloaded = NULL;
+    for (int i = 0; i < job->job_view->count && !overloaded; i++) {
+        if (slowness_is_overloaded(&job->job_view->ranks[i]))
+            overloaded = &job->job_view->ranks[i];
+    }
+    append_text(job->text, job->capacity,
+                "all ranks have submitted %s, but do not learn of each other for %.0f s: a network is slow%s",
+                first->request->title, seconds_since(job, first->since),
+                overloaded ? ", or a rank gets no processor" : "");
+    if (overloaded)
+        slowness_append_load(overloaded, job->text, job->capacity);
+}
+
 static bool say_late(const struct job *job)
 {
     const struct page_waiting *first = job_view_late(job->job_view);
@@ -319,10 +335,7 @@ static bool say_late(const struct job *job)
                     waits, first->waits == 1 ? "s" : "", first->request->title,
                     seconds_since(job, first->since));
     } else {
-        append_text(job->text, job->capacity,
-                    "all ranks have submitted %s, but do not learn of each other for %.0f s: a network is "
-                    "slow, or a rank gets no processor",
-                    first->request->title, seconds_since(job, first->since));
+        say_uncoordinated(job, first);
     }
     return true;
 }

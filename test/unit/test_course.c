@@ -77,6 +77,22 @@ TEST(test_a_late_rank_is_marked)
     course_free(course);
 }
 
+/* A job that has just started may lose all of its time. */
+TEST(test_a_rank_is_not_late_within_half_a_second)
+{
+    struct course *course = course_create(1);
+    struct course_rank rank = {.host = "a", .seen = true, .joined = true, .opened_at = 1};
+    for (int tenths = 4; tenths <= 5; tenths++) {
+        rank.late_ns = (uint64_t)tenths * 100000000;
+        course_add(course, &(struct course_look){tenths / 5.0, 0, 2, &rank, 1, 0, "healthy", -1});
+        char *json = json_of(course);
+        assert_non_null(strstr(json, tenths < 5 ? "\"share\": 0.5000, \"late\": false, "
+                                                : "\"share\": 0.5000, \"late\": true, "));
+        free(json);
+    }
+    course_free(course);
+}
+
 TEST(test_shares_of_the_time)
 {
     struct course *course = course_create(2);

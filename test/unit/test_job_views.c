@@ -113,6 +113,20 @@ TEST(test_what_a_launcher_adds)
     job_views_free(&job_views);
 }
 
+/* A host that has sent only some of its ranks may have sent one that is known as well. */
+TEST(test_a_rank_that_was_seen_comes_before_one_that_was_not)
+{
+    for (int seen_first = 0; seen_first < 2; seen_first++) {
+        struct scene scene = start();
+        add(&scene, "one", "a", 0, 0)->seen = seen_first;
+        add(&scene, "one", "a", 0, 0)->seen = !seen_first;
+        struct job_views job_views = job_views_of(&scene, (struct job_view_origin){0});
+        assert_int_equal(job_views.list->count, 1);
+        assert_true(job_views.list->ranks->seen);
+        job_views_free(&job_views);
+    }
+}
+
 TEST(test_no_job)
 {
     struct scene scene = {0};

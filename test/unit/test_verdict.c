@@ -240,8 +240,16 @@ TEST(test_other_hosts)
         scene.ranks[i].page.sets[0].size = RANKS;
     says(&scene, VERDICT_LATE,
          "all ranks have submitted allreduce.grad, but do not learn of each other for 3 s: a network is "
-         "slow, or "
-         "a rank gets no processor");
+         "slow, or a rank gets no processor");
+    for (int i = 0; i < RANKS; i++)
+        scene.ranks[i].load = (struct platform_load){.runnable = 2, .cores = 2};
+    says(
+        &scene, VERDICT_LATE,
+        "all ranks have submitted allreduce.grad, but do not learn of each other for 3 s: a network is slow");
+    scene.ranks[2].load.runnable = 5;
+    says(&scene, VERDICT_LATE,
+         "all ranks have submitted allreduce.grad, but do not learn of each other for 3 s: a network is "
+         "slow, or a rank gets no processor: host b has 5 runnable threads on 2 cores");
 }
 
 TEST(test_data_that_move_for_long)
