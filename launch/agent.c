@@ -271,7 +271,7 @@ static void on_record_query(struct agent *agent, struct wire_reader *body)
     if (!window_get(&window, body) || !wire_done(body) || agent->frames.stream.out.length > UNSENT_LIMIT)
         return;
     send_records(agent, &window);
-    frame_send_numbers(&agent->frames, FRAME_RECORD_QUERYED, 1, &number);
+    frame_send_numbers(&agent->frames, FRAME_RECORD_QUERIED, 1, &number);
 }
 
 /* ---- frames -------------------------------------------------------------------------------------------- */

@@ -311,7 +311,7 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
     case FRAME_LOOKED:
         agents_look_receive(remote, kind, body);
         break;
-    case FRAME_RECORD_QUERYED:
+    case FRAME_RECORD_QUERIED:
         slot = wire_get_u32(body);
         if (remote->host && wire_done(body))
             record_query_host_done(table->record_query, slot, (int)(remote->host - table->hosts->list));

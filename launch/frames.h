@@ -44,7 +44,7 @@ enum frame_kind {
     FRAME_STALLED = 29,   /* a rank of the host has reported that some ranks wait for others */
     FRAME_RECORDS = 30,   /* slot, number of the first record; a part of what its rank has recorded
                              (watch/history.h). To --status without the two numbers: of the last FRAME_TRACED */
-    FRAME_RECORD_QUERYED = 32, /* number of the question: all records were sent */
+    FRAME_RECORD_QUERIED = 32, /* number of the question: all records were sent */
     /* both ways */
     FRAME_HEARTBEAT = 17, /* when it left the launcher; in the answer also the time of the agent */
     /* --status -> launcher */
