@@ -8,10 +8,12 @@
 #include "base/clock.h"
 #include "base/status.h"
 
+#include <signal.h>
 #include <stdlib.h>
 
 #define TICK_MILLISECONDS 50
 #define HOST_SECONDS      15.0 /* within which a host answers, ssh included */
+#define LOST_SECONDS      2.0  /* for which one is waited for that is called again */
 
 static void receive(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
 {
@@ -28,6 +30,13 @@ static void on_timer(uv_timer_t *timer)
     (void)timer;
 }
 
+static void call(struct table *table, int host)
+{
+    struct remote *remote = table->agents->of_host[host];
+    *remote = (struct remote){.table = table, .host = &table->hosts->list[host], .errors.file = -1};
+    remote_call(remote, receive);
+}
+
 static hvd_code call_hosts(struct table *table, hvd_status *status)
 {
     size_t count = (size_t)table->hosts->count;
@@ -41,38 +50,36 @@ static hvd_code call_hosts(struct table *table, hvd_status *status)
         return status_no_memory(status);
     uv_timer_init(&table->loop, &agents->timer);
     uv_timer_start(&agents->timer, on_timer, TICK_MILLISECONDS, TICK_MILLISECONDS);
-    for (size_t i = 0; i < count; i++) {
-        struct remote *remote = agents->of_host[i] = &agents->list[agents->count++];
-        *remote = (struct remote){.table = table, .host = &table->hosts->list[i], .errors.file = -1};
-        remote_call(remote, receive);
+    for (int i = 0; i < table->hosts->count; i++) {
+        agents->of_host[i] = &agents->list[agents->count++];
+        call(table, i);
     }
     return HVD_OK;
 }
 
-/* Returns true if it is not known yet whether the host can be asked. */
-static bool waits(struct remote *remote, bool late)
+/* Returns true if it is not known yet whether the host can be asked. What has called it for too long is
+ * killed: it may be called again. */
+static bool waits(struct remote *remote)
 {
-    if (remote->state == REMOTE_CALLED && late)
+    if (remote->state == REMOTE_CALLED && frames_silent(&remote->frames, HOST_SECONDS)) {
         remote_fail(remote, 1, "it does not answer within %g s", HOST_SECONDS);
-    return remote->state == REMOTE_CALLED && !*remote->fault;
+        if (remote->running)
+            kill(remote->pid, SIGTERM);
+    }
+    if (remote->state == REMOTE_CALLED && *remote->fault)
+        remote_end(remote);
+    return remote->state == REMOTE_CALLED;
 }
 
-static void wait_for_hosts(struct attached *attached)
+static void wait_for_hosts(struct attached *attached, double seconds)
 {
     struct agents *agents = attached->table.agents;
-    const int64_t deadline = clock_after(HOST_SECONDS);
-    for (bool any = true; any;) {
+    const int64_t deadline = clock_after(seconds);
+    for (bool any = true; any && !attached->ended && clock_now() < deadline;) {
         attached_turn(attached);
         any = false;
         for (int i = 0; i < agents->count; i++)
-            any = waits(&agents->list[i], clock_now() > deadline) || any;
-    }
-    for (int i = 0; i < agents->count; i++) {
-        struct remote *remote = &agents->list[i];
-        if (*remote->fault) {
-            say(&attached->table, "host %s: %s", remote->host->name, remote->fault);
-            remote_end(remote);
-        }
+            any = waits(&agents->list[i]) || any;
     }
 }
 
@@ -95,8 +102,40 @@ hvd_code attached_open(struct attached *attached, hvd_status *status)
         return HVD_OK;
     }
     TRY(call_hosts(table, status));
-    wait_for_hosts(attached);
+    wait_for_hosts(attached, 2 * HOST_SECONDS);
+    for (int i = 0; i < table->agents->count; i++) {
+        const struct remote *remote = &table->agents->list[i];
+        if (*remote->fault && !attached->ended)
+            say(table, "host %s: %s", remote->host->name, remote->fault);
+    }
     return HVD_OK;
+}
+
+/* Their handles must be closed before their memory is used again, which a turn of the loop does. */
+void attached_call_lost(struct attached *attached)
+{
+    struct table *table = &attached->table;
+    const struct agents *agents = table->agents;
+    for (int i = 0; i < agents->count; i++) {
+        struct remote *remote = &agents->list[i];
+        if (remote->state == REMOTE_ENDED && !remote->running) {
+            frames_close(&remote->frames);
+            output_close(&remote->errors);
+        }
+    }
+    attached_turn(attached);
+    bool called = false;
+    for (int i = 0; i < agents->count; i++) {
+        struct remote *remote = &agents->list[i];
+        called = called || remote->state == REMOTE_CALLED;
+        if (remote->state != REMOTE_ENDED || remote->running || remote->frames.open || remote->errors.open)
+            continue;
+        remote_free(remote);
+        call(table, i);
+        called = true;
+    }
+    if (called)
+        wait_for_hosts(attached, LOST_SECONDS);
 }
 
 void attached_close(struct attached *attached)
@@ -114,6 +153,16 @@ int attached_unreached(const struct attached *attached)
     for (int i = 0; agents && i < agents->count; i++)
         count += agents->list[i].state != REMOTE_STARTED;
     return count;
+}
+
+bool attached_has_hosts(const struct attached *attached)
+{
+    const struct agents *agents = attached->table.agents;
+    for (int i = 0; agents && i < agents->count; i++) {
+        if (agents->list[i].state == REMOTE_STARTED || agents->list[i].state == REMOTE_CALLED)
+            return true;
+    }
+    return !agents;
 }
 
 void attached_turn(struct attached *attached)

@@ -15,6 +15,7 @@ struct attached {
     struct host host; /* this one */
     struct hosts here;
     bool open;
+    bool ended; /* the owner sets it if a signal ends its work: hosts are no longer waited for */
 };
 
 /* Reaches the hosts, and says which of them can't be asked; table.attached is the start of a job's id that
@@ -22,8 +23,14 @@ struct attached {
 hvd_code attached_open(struct attached *attached, hvd_status *status);
 void attached_close(struct attached *attached);
 
+/* Calls hosts again that were lost or could not be reached, and waits a moment for them. */
+void attached_call_lost(struct attached *attached);
+
 /* Returns the number of hosts that can't be asked, or no longer. */
 int attached_unreached(const struct attached *attached);
+
+/* Returns true if a host can be asked, or is being called. */
+bool attached_has_hosts(const struct attached *attached);
 
 /* Runs the loop until something has happened, at most for a moment if there are agents. */
 void attached_turn(struct attached *attached);

@@ -105,6 +105,15 @@ static void on_job_views(const struct job_views *job_views, void *argument)
     exporter->file_waits = false;
 }
 
+void exporter_show(struct table *table, const struct job_views *job_views)
+{
+    struct exporter *exporter = table->exporter;
+    if (!exporter)
+        return;
+    exporter->file_waits = exporter->file != NULL;
+    on_job_views(job_views, exporter);
+}
+
 /* Returns false if no look can be taken. */
 static bool ask(struct exporter *exporter)
 {
@@ -328,14 +337,14 @@ static void on_closed(uv_handle_t *timer)
     free(exporter);
 }
 
-static void close_file(struct table *table, struct metrics_file *file)
+static void close_file(struct table *table, struct metrics_file *file, bool keeps)
 {
     hvd_status status;
-    if (file && metrics_file_close(file, &status))
+    if (file && metrics_file_close(file, keeps, &status))
         say(table, "%s", status.text);
 }
 
-void exporter_close(struct table *table)
+void exporter_close(struct table *table, bool keeps_files)
 {
     struct exporter *exporter = table->exporter;
     if (!exporter)
@@ -343,6 +352,6 @@ void exporter_close(struct table *table)
     monitor_forget(table->monitor, exporter);
     http_close(exporter->http);
     uv_close((uv_handle_t *)&exporter->timer, on_closed);
-    close_file(table, exporter->file);
-    close_file(table, exporter->discovery);
+    close_file(table, exporter->file, keeps_files);
+    close_file(table, exporter->discovery, keeps_files);
 }

@@ -4,6 +4,7 @@
 #ifndef HVD_LAUNCH_EXPORTER_H
 #define HVD_LAUNCH_EXPORTER_H
 
+#include "job_views.h"
 #include "processes.h"
 
 struct exporter;
@@ -11,7 +12,11 @@ struct exporter;
 /* Opens what the options ask for; table->exporter stays NULL if they ask for nothing. */
 hvd_code exporter_open(struct table *table, hvd_status *status);
 
-/* Removes the files, and closes the server. The loop must still run to close its handles. */
-void exporter_close(struct table *table);
+/* Renews the file of metrics, if there is one, at once. */
+void exporter_show(struct table *table, const struct job_views *job_views);
+
+/* Closes the server, and removes the files unless they are kept. The loop must still run to close its
+ * handles. */
+void exporter_close(struct table *table, bool keeps_files);
 
 #endif

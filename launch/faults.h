@@ -23,6 +23,7 @@ struct outcome {
     const struct process *first; /* the first cause is this process's, */
     const hvd_fault *cause;      /* or what the engines of others found; or both NULL: unknown */
     const char *verdict;         /* the launcher's last line */
+    bool interrupted;            /* by a signal to the launcher, whose number is exit_code - 128 */
 };
 void faults_write_outcome(const struct table *table, const struct outcome *outcome);
 

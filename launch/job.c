@@ -416,7 +416,8 @@ static void run_loop(struct job *job)
     const struct outcome outcome = {.exit_code = job->exit_code,
                                     .first = job->cause ? NULL : job->failed,
                                     .cause = job->cause,
-                                    .verdict = verdict};
+                                    .verdict = verdict,
+                                    .interrupted = !job->failed && job->exit_code > 128};
     faults_write_outcome(table, &outcome);
     /* The folders of traces and of the report may be on a file server that hangs: the cause is printed
      * before.
@@ -499,7 +500,7 @@ int job_run(const struct options *options, const struct settings *settings, stru
         job.exit_code = 1;
     }
     sampler_close(&job.sampler);
-    exporter_close(&job.table);
+    exporter_close(&job.table, false);
     elastic_close(&job.elastic);
     table_close(&job.table);
     elastic_free(&job.elastic);

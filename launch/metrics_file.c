@@ -25,6 +25,7 @@ struct metrics_file {
     hvd_status outcome; /* of the last one */
     bool written;       /* it is this one's, and no longer what was there before */
     bool ends;          /* the file is to be removed, */
+    bool keeps;         /* or kept, */
     bool ended;         /* and was */
     bool abandoned;     /* the thread frees this */
     char path[];
@@ -46,10 +47,10 @@ static void release(struct metrics_file *file)
     free(file);
 }
 
-/* Writes texts until the end; with the lock. */
+/* Writes texts until the end, and the last one if the file is kept; with the lock. */
 static void write_texts(struct metrics_file *file)
 {
-    while (!file->ends) {
+    while (!file->ends || (file->keeps && file->text)) {
         if (!file->text) {
             pthread_cond_wait(&file->changed, &file->lock);
             continue;
@@ -71,8 +72,9 @@ static void *run(void *argument)
     struct metrics_file *file = argument;
     pthread_mutex_lock(&file->lock);
     write_texts(file);
+    bool remove = file->written && !file->keeps;
     pthread_mutex_unlock(&file->lock);
-    if (file->written)
+    if (remove)
         unlink(file->path);
     pthread_mutex_lock(&file->lock);
     file->ended = true;
@@ -85,19 +87,20 @@ static void *run(void *argument)
 }
 
 /* Leaves the thread to itself if it does not end in time: it frees the file then. */
-static hvd_code end(struct metrics_file *file, hvd_status *status)
+static hvd_code end(struct metrics_file *file, bool keeps, hvd_status *status)
 {
     const struct timespec until = time_after(CLOSE_SECONDS);
     pthread_mutex_lock(&file->lock);
     file->ends = true;
+    file->keeps = keeps;
     pthread_cond_signal(&file->changed);
     while (!file->ended && !pthread_cond_timedwait(&file->changed, &file->lock, &until))
         ;
     bool ended = file->ended;
     file->abandoned = !ended;
     if (!ended) {
-        status_set(status, HVD_TIMED_OUT, "%s: can't remove %s: its file system does not answer",
-                   file->option, file->path);
+        status_set(status, HVD_TIMED_OUT, "%s: can't %s %s: its file system does not answer", file->option,
+                   keeps ? "write" : "remove", file->path);
         pthread_detach(file->thread);
     }
     pthread_mutex_unlock(&file->lock);
@@ -144,7 +147,7 @@ hvd_code metrics_file_open(const char *option, const char *path, const char *tex
     }
     hvd_code code = wait_for_first(file, status);
     if (code)
-        end(file, NULL);
+        end(file, false, NULL);
     else
         *out = file;
     return code;
@@ -181,7 +184,7 @@ hvd_code metrics_file_outcome(struct metrics_file *file, hvd_status *status)
     return status->code;
 }
 
-hvd_code metrics_file_close(struct metrics_file *file, hvd_status *status)
+hvd_code metrics_file_close(struct metrics_file *file, bool keeps, hvd_status *status)
 {
-    return end(file, status);
+    return end(file, keeps, status);
 }

@@ -6,6 +6,8 @@
 
 #include "horovod.h"
 
+#include <stdbool.h>
+
 struct metrics_file;
 
 /* Writes a first text before it returns, so that a wrong path is an error here. HVD_TIMED_OUT: the file
@@ -19,7 +21,8 @@ hvd_code metrics_file_write(struct metrics_file *file, const char *text, size_t 
 /* Returns the outcome of the last text. HVD_TIMED_OUT: it is still being written. */
 hvd_code metrics_file_outcome(struct metrics_file *file, hvd_status *status);
 
-/* Removes the file. HVD_TIMED_OUT: after a second it is still there, and the thread is left to itself. */
-hvd_code metrics_file_close(struct metrics_file *file, hvd_status *status);
+/* Removes the file unless it is kept. HVD_TIMED_OUT: after a second that is not done, and the thread is left
+ * to itself. */
+hvd_code metrics_file_close(struct metrics_file *file, bool keeps, hvd_status *status);
 
 #endif

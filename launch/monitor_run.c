@@ -18,8 +18,10 @@
 #define LOOK_MILLISECONDS 2000
 #define GONE_SECONDS      5.0 /* in which ranks may leave the job and join it again */
 #define EXIT_NO_JOB       1
+#define EXIT_LOST         1
 #define EXIT_SEVERAL      2
 #define JOBS_SHOWN        1024
+#define HOSTS_SHOWN       256
 
 struct monitor_run {
     struct attached attached; /* the first member: a pointer to one is a pointer to the other */
@@ -27,9 +29,10 @@ struct monitor_run {
     uv_timer_t timer;
     char *id; /* of the job; NULL: it was not found */
     int ranks, hosts;
-    int64_t started, seen; /* clock_now's: the job, and the last time that a rank of it was */
-    bool looked;           /* for the first time */
-    bool ended;
+    int64_t started, seen;     /* clock_now's: the job, and the last time that a rank of it was */
+    bool looked;               /* for the first time */
+    bool lost;                 /* it was not seen how the job ended, or whether: */
+    char unasked[HOSTS_SHOWN]; /* these hosts, on which ranks were, can't be asked; "": none can */
     int exit_code;
 };
 
@@ -94,12 +97,36 @@ static void on_first_look(const struct job_views *job_views, void *argument)
 static hvd_code find_job(struct monitor_run *run, hvd_status *status)
 {
     TRY(monitor_ask(&run->attached.monitor, STACKS_NONE, on_first_look, run, status));
-    while (!run->looked && !run->ended)
+    while (!run->looked && !run->attached.ended)
         attached_turn(&run->attached);
     return run->id || run->exit_code ? HVD_OK : status_no_memory(status);
 }
 
 /* ---- until it ends ------------------------------------------------------------------------------------- */
+
+/* Keeps the names of the hosts that do not answer. */
+static void find_unasked(struct monitor_run *run, const struct job_views *job_views)
+{
+    run->unasked[0] = '\0';
+    for (int i = 0; i < job_views->count; i++) {
+        const struct job_view *job_view = &job_views->list[i];
+        for (int j = 0; j < job_view->host_count; j++) {
+            if (!job_view->hosts[j].answers)
+                append_text(run->unasked, sizeof run->unasked, "%s%s", *run->unasked ? ", " : "",
+                            job_view->hosts[j].name);
+        }
+    }
+}
+
+/* The files of metrics stay, with what is known last: without them an alert could not tell this from the end
+ * of the job. */
+static void lose_job(struct monitor_run *run, const struct job_views *job_views)
+{
+    exporter_show(&run->attached.table, job_views);
+    run->lost = true;
+    run->exit_code = EXIT_LOST;
+    run->attached.ended = true;
+}
 
 static void on_look(const struct job_views *job_views, void *argument)
 {
@@ -109,11 +136,27 @@ static void on_look(const struct job_views *job_views, void *argument)
         for (int j = 0; j < job_views->list[i].count; j++)
             run->seen = job_views->list[i].ranks[j].seen ? clock_now() : run->seen;
     }
-    if (run->ended || !run->attached.monitor.complete ||
+    if (run->attached.ended || !run->attached.monitor.complete ||
         clock_now() < run->seen + (int64_t)(GONE_SECONDS * CLOCK_SECOND))
         return;
-    say(table, "job %s has ended", run->id);
-    run->ended = true;
+    find_unasked(run, job_views);
+    if (*run->unasked) {
+        lose_job(run, job_views);
+        say(table, "job %s: its ranks on the hosts that can be asked have ended; host%s %s can't be asked",
+            run->id, strchr(run->unasked, ',') ? "s" : "", run->unasked);
+    } else {
+        say(table, "job %s has ended", run->id);
+    }
+    run->attached.ended = true;
+}
+
+static void on_look_without_hosts(const struct job_views *job_views, void *argument)
+{
+    struct monitor_run *run = argument;
+    if (run->attached.ended)
+        return;
+    say(&run->attached.table, "no host of job %s can be asked any longer", run->id);
+    lose_job(run, job_views);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -121,13 +164,8 @@ static void on_timer(uv_timer_t *timer)
     struct monitor_run *run = timer->data;
     struct table *table = &run->attached.table;
     int unreached = attached_unreached(&run->attached);
-    if (table->agents && unreached == table->hosts->count) {
-        say(table, "no host of job %s can be asked any longer", run->id);
-        run->exit_code = 1;
-        run->ended = true;
-    } else {
-        monitor_ask(&run->attached.monitor, STACKS_NONE, on_look, run, NULL);
-    }
+    bool none = table->agents && unreached == table->hosts->count;
+    monitor_ask(&run->attached.monitor, STACKS_NONE, none ? on_look_without_hosts : on_look, run, NULL);
 }
 
 static void happened(struct table *table, const struct event *event)
@@ -137,7 +175,7 @@ static void happened(struct table *table, const struct event *event)
         monitor_ask(&run->attached.monitor, STACKS_LATE, monitor_print, table, NULL);
     } else if (event->kind == EVENT_SIGNALLED) {
         run->exit_code = 128 + event->signal;
-        run->ended = true;
+        run->attached.ended = true;
     }
 }
 
@@ -167,13 +205,19 @@ static void write_report(struct monitor_run *run)
 {
     char verdict[512] = "";
     bool signalled = run->exit_code > 128;
-    append_text(verdict, sizeof verdict,
-                "horovodrun --monitor has watched job %s %s; it does not know how it %s", run->id,
-                signalled        ? "until it was ended itself, while the job ran"
-                : run->exit_code ? "until no host could be asked any longer"
-                                 : "until it ended",
-                signalled ? "went on" : "ended");
-    const struct outcome outcome = {.exit_code = run->exit_code, .verdict = verdict};
+    append_text(verdict, sizeof verdict, "horovodrun --monitor has watched job %s ", run->id);
+    if (*run->unasked)
+        append_text(verdict, sizeof verdict,
+                    "for as long as it could: its ranks on the hosts that can be asked have ended; host%s %s "
+                    "can't be asked, where it may still run",
+                    strchr(run->unasked, ',') ? "s" : "", run->unasked);
+    else if (signalled)
+        append_text(verdict, sizeof verdict, "until it was stopped itself, while the job ran");
+    else
+        append_text(verdict, sizeof verdict, "until %s; it does not know how it ended",
+                    run->lost ? "no host could be asked any longer" : "it ended");
+    const struct outcome outcome = {
+        .exit_code = run->exit_code, .verdict = verdict, .interrupted = signalled};
     sampler_finish(&run->sampler);
     report_write(&run->sampler, &outcome);
 }
@@ -182,16 +226,18 @@ static hvd_code run_all(struct monitor_run *run, hvd_status *status)
 {
     struct attached *attached = &run->attached;
     TRY(attached_open(attached, status));
+    if (attached->ended)
+        return HVD_OK;
     if (attached_unreached(attached))
         return status_set(
             status, HVD_REFUSED,
             "a job is monitored on all hosts of -H or --hostfile; leave out those that can't be "
             "asked");
     TRY(find_job(run, status));
-    if (!run->id || run->ended)
+    if (!run->id || run->attached.ended)
         return HVD_OK;
     TRY(serve(run, status));
-    while (!run->ended)
+    while (!run->attached.ended)
         attached_turn(attached);
     if (attached->table.options->report)
         write_report(run);
@@ -211,7 +257,7 @@ int monitor_run(const struct options *options, const struct settings *settings, 
         run.exit_code = 1;
     }
     sampler_close(&run.sampler);
-    exporter_close(table);
+    exporter_close(table, run.lost);
     while (run.attached.open && !sink_idle(table->err))
         uv_run(&table->loop, UV_RUN_ONCE);
     attached_close(&run.attached);

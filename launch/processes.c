@@ -227,7 +227,8 @@ static hvd_code watch_signals(struct table *table, hvd_status *status)
         table->signals[i].data = table;
         if (watched[i].may_be_ignored && !sigismember(&table->guard->signals, watched[i].signal))
             continue;
-        if (watched[i].signal == SIGQUIT && !table->happened) /* nobody would hear the question */
+        bool is_event = watched[i].come == on_question || watched[i].come == on_signal;
+        if (is_event && !table->happened)
             continue;
         int error = uv_signal_start(&table->signals[i], watched[i].come, watched[i].signal);
         if (error)

@@ -91,17 +91,16 @@ static void write_outcome(const struct sampler *sampler, const struct outcome *o
 {
     char text[160];
     double seconds = (double)(clock_now() - sampler->started) / CLOCK_SECOND;
-    bool interrupted = outcome->exit_code > 128 && !*outcome->verdict;
     if (outcome->exit_code == 0)
         snprintf(text, sizeof text, "the job ended well after %.0f s", seconds);
-    else if (interrupted)
+    else if (outcome->interrupted)
         snprintf(text, sizeof text, "%s ended the job after %.0f s", signal_name(outcome->exit_code - 128),
                  seconds);
     else
         snprintf(text, sizeof text, "the job ended after %.0f s with exit code %d", seconds,
                  outcome->exit_code);
     fprintf(file, "{\"exit_code\": %d, \"interrupted\": %s, \"seconds\": %.1f, ", outcome->exit_code,
-            interrupted ? "true" : "false", seconds);
+            outcome->interrupted ? "true" : "false", seconds);
     put_time(file);
     json_put_text(file, "text", *outcome->verdict ? outcome->verdict : text);
     fputs(", ", file);

@@ -187,8 +187,8 @@ static int say_unasked(const struct printed *printed, int failed, int hosts)
     return printed->worst > VERDICT_BROKEN ? printed->worst : VERDICT_BROKEN;
 }
 
-/* Returns the worst verdict, or -1 if there is no such job. */
-static int print_once(const struct options *options, struct attached *hosts)
+/* Returns the worst verdict, or -1 if there is no such job. `more`: another look may show something. */
+static int print_once(const struct options *options, struct attached *hosts, bool *more)
 {
     struct printed printed = {.worst = -1};
     hvd_status status;
@@ -196,6 +196,7 @@ static int print_once(const struct options *options, struct attached *hosts)
         fprintf(stderr, "horovodrun: %s\n", status.text);
     fflush(stdout);
     int failed = hosts ? attached_unreached(hosts) : 0;
+    *more = printed.count && (!hosts || attached_has_hosts(hosts));
     return failed ? say_unasked(&printed, failed, hosts->table.hosts->count) : printed.worst;
 }
 
@@ -212,16 +213,20 @@ static void wait_for_next(const struct options *options, struct attached *hosts)
 int status_print(const struct options *options, struct attached *hosts)
 {
     const char *job = options->job;
-    int worst = print_once(options, hosts), last = worst;
-    while (options->watch_seconds > 0 && worst >= 0 && !ferror(stdout)) {
+    bool more;
+    int worst = print_once(options, hosts, &more), last = worst;
+    while (options->watch_seconds > 0 && more && !ferror(stdout)) {
         last = worst;
         wait_for_next(options, hosts);
-        worst = print_once(options, hosts);
+        if (hosts)
+            attached_call_lost(hosts);
+        worst = print_once(options, hosts, &more);
     }
     if (last >= 0 && worst < 0)
         fprintf(stderr, "horovodrun: no such job runs any longer\n");
     else if (last < 0)
         fprintf(stderr, "horovodrun: no job %s%sof this user runs on %s\n", job ? job : "", job ? " " : "",
                 hosts ? "these hosts" : "this host");
+    last = worst >= 0 ? worst : last;
     return last < 0 ? VERDICT_NO_JOB : last;
 }

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from conftest import OnHosts, wait_until
+from conftest import Launcher, OnHosts, wait_until
 from starter import OPEN_MPI, Starter
 from test_metrics import PROGRAM, samples
 from test_monitoring import SCRAPE, Prometheus, needs_prometheus
@@ -75,6 +75,12 @@ class Monitor:
         return [found.get(f'horovod_rank_up{{rank="{rank}"}}', -1) for rank in range(3)]
 
 
+def data_in(report: Path) -> dict[str, Any]:
+    data = r'<script type="application/json" id="data">(.*?)</script>'
+    [text] = re.findall(data, report.read_text(), re.DOTALL)
+    return dict(json.loads(text))
+
+
 def test_metrics_page_and_report(starter: Starter, on_hosts: OnHosts) -> None:
     job = Mpirun(starter, on_hosts)
     report = starter.folder / "report.html"
@@ -94,9 +100,7 @@ def test_metrics_page_and_report(starter: Starter, on_hosts: OnHosts) -> None:
     assert monitor.process.wait(60) == 0, monitor.text()
     assert re.search(r"^horovodrun: job \S+ has ended$", monitor.text(), re.MULTILINE)
     assert not list(monitor.folder.iterdir()), "the file is removed"
-    data = r'<script type="application/json" id="data">(.*?)</script>'
-    [text] = re.findall(data, report.read_text(), re.DOTALL)
-    found = json.loads(text)
+    found = data_in(report)
     assert "it does not know how it ended" in found["outcome"]["text"]
     assert [late["rank"] for late in found["course"]["late"]] == [0, 1, 2]
     assert found["course"]["steps"] > 10 and found["course"]["cost"]["rank_seconds"] > 1
@@ -115,7 +119,7 @@ def test_a_prometheus_scrapes_it(starter: Starter, on_hosts: OnHosts) -> None:
 
 
 def test_a_host_that_does_not_answer(starter: Starter, on_hosts: OnHosts, hosts: VirtualHosts) -> None:
-    """Its ranks stay known, and the job ends without it as well."""
+    """Its ranks stay known. That the others have ended is no end of the job that one could rely on."""
     job = Mpirun(starter, on_hosts)
     monitor = Monitor(on_hosts, "-H", "a,b")
     assert wait_until(lambda: monitor.up() == [1, 1, 1]), monitor.text()
@@ -131,7 +135,42 @@ def test_a_host_that_does_not_answer(starter: Starter, on_hosts: OnHosts, hosts:
     assert wait_until(lambda: monitor.up() == [1, 0, 1]), monitor.scrape()
     assert "horovodrun: lost host b, whose ranks can't be seen any longer: " in monitor.text()
     job.end()
-    assert monitor.process.wait(60) == 0, monitor.text()
+    assert monitor.process.wait(60) == 1, monitor.text()
+    assert UNASKED in monitor.text()
+    assert len(list(monitor.folder.iterdir())) == 1, "the file stays: no scrape succeeds any longer"
+
+
+UNASKED = ": its ranks on the hosts that can be asked have ended; host b can't be asked"
+
+
+def test_all_ranks_are_on_a_host_that_is_lost(
+    starter: Starter, on_hosts: OnHosts, hosts: VirtualHosts
+) -> None:
+    stop = starter.folder / "stop"
+    where = ["-H", "b:2", "-x", "HOME", "-x", "PATH", "-np", "2"]
+    program = [*starter.launcher.python(PROGRAM), str(stop)]
+    job = starter.start(on_hosts.hosts.enter("a", starter.folder), *OPEN_MPI, *where, *program)
+    assert wait_until(lambda: "step" in on_hosts.run("--status", "--stacks", "none", "-H", "a,b").stdout)
+    report, metrics = starter.folder / "report.html", starter.folder / "metrics"
+    monitor = Monitor(on_hosts, "-H", "a,b", "--report", str(report), "--metrics-file", str(metrics))
+    assert wait_until(lambda: monitor.up()[:2] == [1, 1]), monitor.text()
+    [agent] = agents_of(hosts, "b")
+    os.kill(agent, signal.SIGKILL)
+    assert monitor.process.wait(60) == 1, monitor.text()
+    assert job.poll() is None, "the job runs"
+    assert UNASKED in monitor.text() and "has ended" not in monitor.text()
+    outcome = data_in(report)["outcome"]
+    assert UNASKED in outcome["text"] and outcome["exit_code"] == 1 and not outcome["interrupted"]
+    assert 'horovod_rank_up{rank="1"} 0' in metrics.read_text()
+    assert len(list(monitor.folder.iterdir())) == 1
+    stop.touch()
+    job.communicate(timeout=60)
+
+
+def end_by_ctrl_c(launcher: Launcher) -> None:
+    for process in launcher.named("horovodrun"):  # an agent is another one
+        if b"--monitor" in Path(f"/proc/{process}/cmdline").read_bytes():
+            os.kill(process, signal.SIGINT)
 
 
 def test_interrupted(starter: Starter, on_hosts: OnHosts) -> None:
@@ -139,14 +178,25 @@ def test_interrupted(starter: Starter, on_hosts: OnHosts) -> None:
     job = Mpirun(starter, on_hosts)
     report = starter.folder / "report.html"
     monitor = Monitor(on_hosts, "-H", "a,b", "--report", str(report))
-    for process in starter.launcher.named("horovodrun"):  # an agent is another one
-        if b"--monitor" in Path(f"/proc/{process}/cmdline").read_bytes():
-            os.kill(process, signal.SIGINT)
+    end_by_ctrl_c(starter.launcher)
     assert monitor.process.wait(30) == 130, monitor.text()
     assert not list(monitor.folder.iterdir()), "the file is removed"
-    assert "while the job ran" in report.read_text()
+    outcome = data_in(report)["outcome"]
+    assert "while the job ran" in outcome["text"] and outcome["interrupted"], "nothing is wrong with the job"
     assert job.process.poll() is None
     job.end()
+
+
+def test_interrupted_while_hosts_are_called(launcher: Launcher, on_hosts: OnHosts) -> None:
+    """A host that swallows what is sent to it may take 15 seconds."""
+    called, ssh = launcher.folder / "called", launcher.folder / "ssh"
+    ssh.write_text(f"#!/bin/sh\ntouch {called}\nexec sleep 60\n")
+    ssh.chmod(0o755)
+    monitor = on_hosts.start("--monitor", "-H", "b", "--metrics-port", "0", "--rsh-agent", str(ssh))
+    assert wait_until(called.exists)
+    end_by_ctrl_c(launcher)
+    _, errors = monitor.communicate(timeout=10)
+    assert (monitor.returncode, errors) == (130, "")
 
 
 def run(on_hosts: OnHosts, *words: str) -> subprocess.CompletedProcess[str]:

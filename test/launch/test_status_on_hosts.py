@@ -156,6 +156,35 @@ def test_hosts_that_are_given(launcher: Launcher, on_hosts: OnHosts) -> None:
     assert result.stderr.count("\n") == 2
 
 
+def test_watching_a_host_that_is_lost(launcher: Launcher, hosts: VirtualHosts, on_hosts: OnHosts) -> None:
+    """It is called again before the next look; the last one is that after which no host is left."""
+    job = on_hosts.start("-H", "b:2", *launcher.python(PROGRAM), "1", "late", host="b")
+    assert wait_until(lambda: "rank 0 waits for it" in status(on_hosts, host="b").stdout)
+    known = set(agents_of(hosts, "b"))
+    refuses, ssh, said = (launcher.folder / name for name in ("refuses", "ssh", "said"))
+    ssh.write_text(f'#!/bin/sh\n[ -e {refuses} ] && exit 255\nexec ssh "$@"\n')
+    ssh.chmod(0o755)
+    with said.open("w") as file:
+        words = ["--status", "-H", "b", "--watch", "0.3", "--stacks", "none", "--rsh-agent", str(ssh)]
+        watch = on_hosts.start(*words, stdout=file, stderr=file)
+
+    def shown() -> int:
+        return len(re.findall(r"(?m)^rank 1 .*; rank 0 waits for it in ", said.read_text()))
+
+    assert wait_until(lambda: shown() > 0), said.read_text()
+    [agent] = set(agents_of(hosts, "b")) - known
+    os.kill(agent, signal.SIGKILL)
+    assert wait_until(lambda: "lost host b, whose ranks can't be seen any longer: " in said.read_text())
+    before = shown()
+    assert wait_until(lambda: shown() > before), said.read_text()
+    refuses.touch()
+    [agent] = set(agents_of(hosts, "b")) - known
+    os.kill(agent, signal.SIGKILL)
+    assert watch.wait(30) == 4, said.read_text()
+    assert "1 of 1 hosts can't be asked, so the verdict is without their ranks" in said.read_text()
+    assert job.poll() is None
+
+
 def test_verdict_of_a_stall(launcher: Launcher, on_hosts: OnHosts) -> None:
     path = launcher.folder / "stderr"
     env = launcher.environment(HOROVOD_STALL_CHECK_TIME_SECONDS="1")

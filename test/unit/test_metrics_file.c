@@ -92,8 +92,20 @@ TEST(test_texts_are_written_and_errors_returned)
     outcome = HVD_REFUSED;
     assert_int_equal(metrics_file_write(file, "two", 3, &status), HVD_OK);
     assert_int_equal(wait_for_outcome(file), HVD_REFUSED);
-    assert_int_equal(metrics_file_close(file, &status), HVD_OK);
+    assert_int_equal(metrics_file_close(file, false, &status), HVD_OK);
     assert_int_not_equal(access(path, F_OK), 0);
+}
+
+TEST(test_a_file_that_is_kept_has_the_last_text)
+{
+    char path[] = "/tmp/metrics.XXXXXX";
+    hvd_status status;
+    close(mkstemp(path));
+    struct metrics_file *file = open_file(path);
+    assert_int_equal(metrics_file_write(file, "one", 3, &status), HVD_OK);
+    assert_int_equal(metrics_file_close(file, true, &status), HVD_OK);
+    assert_string_equal(last, "one");
+    assert_int_equal(unlink(path), 0);
 }
 
 /* What is at the path stays: this job has not written it. */
@@ -137,7 +149,7 @@ TEST(test_a_file_system_that_does_not_answer)
     int64_t begun = clock_now();
     assert_int_equal(metrics_file_write(file, "two", 3, &status), HVD_TIMED_OUT);
     assert_string_equal(status.text, "--metrics-file: the file system of /nowhere/metrics does not answer");
-    assert_int_equal(metrics_file_close(file, &status), HVD_TIMED_OUT);
+    assert_int_equal(metrics_file_close(file, false, &status), HVD_TIMED_OUT);
     assert_string_equal(status.text,
                         "--metrics-file: can't remove /nowhere/metrics: its file system does not answer");
     assert_true(clock_now() - begun < 20 * CLOCK_SECOND);
@@ -159,5 +171,5 @@ TEST(test_a_file_system_that_answers_again)
     assert_int_equal(metrics_file_write(file, "three", 5, &status), HVD_OK);
     assert_int_equal(wait_for_outcome(file), HVD_OK);
     assert_string_equal(last, "three");
-    assert_int_equal(metrics_file_close(file, &status), HVD_OK);
+    assert_int_equal(metrics_file_close(file, false, &status), HVD_OK);
 }
