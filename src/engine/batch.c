@@ -670,8 +670,9 @@ static hvd_code stand_in_create(struct comm *comm, const struct member *member, 
 
 #define LONG_BYTES ((size_t)32 << 10)
 
-/* Checks the values that this rank gives to a reduction, or gets from it, once they are in host memory. An
- * allgather, which is alone in its batch, is checked if its tensors are there themselves. */
+/* Checks the values that this rank gives to a reduction, or gets from it, once they are in host memory. Those
+ * that are only moved are checked if the tensors are there themselves, and all collectives of the request
+ * have yet to begin, or have ended. */
 static void check_values(const struct collective *collective, bool is_result)
 {
     const struct running_batch *running = collective->owner;
@@ -679,8 +680,9 @@ static void check_values(const struct collective *collective, bool is_result)
         return;
     if (operation_reduces(collective->operation))
         nonfinite_check_batch(running, is_result);
-    else if (collective->operation == HVD_ALLGATHER && !collective->memory)
-        nonfinite_check_request(running->comm, running->handles[0], is_result);
+    else if (!collective->memory && !(is_result ? running->handles[0]->collectives_left : running->follows))
+        for (int i = 0; i < running->count; i++)
+            nonfinite_check_request(running->comm, running->handles[i], is_result);
 }
 
 static void batch_done(struct collective *collective, const hvd_status *status)

@@ -17,8 +17,11 @@
 /* Keeps a rare case from taking registers of the common one. */
 #define COLD __attribute__((noinline, cold))
 
+/* Of a result with the rows of several ranks. */
+#define JOINED_BYTES ((size_t)1 << 20)
+
 /* The search for a loss scale, which starts at 2^16 and is halved in each step with an infinity, has ended
- * after this many of them. After as many finite results in a row, what has begun is not spreading. */
+ * after this many of them. */
 #define LASTING 25
 
 hvd_code nonfinite_open(struct hvd_context *context, hvd_status *status)
@@ -60,7 +63,7 @@ static uint64_t steps_of(const struct hvd_context *context)
 
 static bool reports_steps(const struct hvd_context *context)
 {
-    return atomic_load_explicit(&context->steps.expected, memory_order_relaxed) || steps_of(context);
+    return steps_of(context) != 0;
 }
 
 /* Returns how many steps had been reported when the request was submitted. By now its own may have been. */
@@ -69,30 +72,67 @@ static uint64_t steps_before(const struct hvd_context *context, const struct hvd
     return page_steps_before(&context->page, handle->record);
 }
 
-/* Returns the number of the step of the request, for people: it may rise by more than 1, or begin again. */
-static int64_t number_of_step(const struct hvd_context *context, const struct hvd_handle *handle)
+/* Such values may be NaN by design, e.g. in the buffers of a model, and don't show what is computed from
+ * others. */
+static bool only_moves(hvd_operation operation)
 {
-    bool none = reports_steps(context) && !steps_of(context);
-    return none ? 1 : page_step(&context->page, handle->record);
+    return operation == HVD_BROADCAST || operation == HVD_ALLTOALL;
 }
 
-/* `found`: in a tensor of this rank; NULL: in a result. */
-static void begin(struct comm *comm, const struct hvd_handle *handle, const struct found *found)
+/* Returns true if later requests of the same name show whether the number is still there. */
+static bool comes_again(const struct hvd_context *context, const struct nonfinite_suspect *suspect)
 {
-    struct nonfinite *state = &comm->context->nonfinite;
-    state->spreading = true;
-    state->own = found ? found->worst : ALL_FINITE;
-    state->name = page_name_of(&comm->context->page, handle->record);
-    state->record = handle->record;
-    state->process_set = comm->id;
-    state->began = number_of_step(comm->context, handle);
-    state->round = steps_before(comm->context, handle);
-    state->wrong = state->finite = 0;
-    state->lasted = -1; /* the round in which it has begun does not count: results may be used in the next */
-    if (found && handle->request.count > 1)
-        snprintf(state->where, sizeof state->where, "tensor %d of %s", found->tensor, handle->name);
-    else
-        snprintf(state->where, sizeof state->where, "%s", handle->name);
+    return !only_moves(suspect->operation) && page_has_name(&context->page, suspect->name);
+}
+
+static bool is_of(const struct hvd_context *context, const struct nonfinite_suspect *suspect,
+                  const struct hvd_handle *handle)
+{
+    return (handle->record && handle->record == suspect->record) ||
+           (page_has_name(&context->page, suspect->name) &&
+            page_name_of(&context->page, handle->record) == suspect->name);
+}
+
+static void drop(struct nonfinite *state, int which)
+{
+    state->count--;
+    memmove(&state->suspects[which], &state->suspects[which + 1],
+            (size_t)(state->count - which) * sizeof *state->suspects);
+}
+
+/* Nothing is computed from the numbers of this suspect. */
+static void acquit(struct hvd_context *context, int which)
+{
+    struct nonfinite *state = &context->nonfinite;
+    const struct nonfinite_suspect *suspect = &state->suspects[which];
+    if (page_has_name(&context->page, suspect->name))
+        state->harmless[state->harmless_count++ % NONFINITE_HARMLESS] =
+            (struct nonfinite_name){suspect->name, suspect->uses};
+    drop(state, which);
+}
+
+static void acquit_all(struct hvd_context *context)
+{
+    while (context->nonfinite.count)
+        acquit(context, 0);
+}
+
+/* Returns true if the name was acquitted and has not been finite since. */
+static bool is_harmless(struct hvd_context *context, const struct hvd_handle *handle)
+{
+    struct nonfinite *state = &context->nonfinite;
+    uint32_t name = page_name_of(&context->page, handle->record), uses = page_uses(&context->page, name);
+    unsigned known = state->harmless_count < NONFINITE_HARMLESS ? state->harmless_count : NONFINITE_HARMLESS;
+    for (unsigned i = 0; uses && i < known; i++) {
+        struct nonfinite_name *harmless = &state->harmless[i];
+        if (harmless->name != name)
+            continue;
+        bool goes_on = uses - harmless->uses <= 1;
+        harmless->uses = uses;
+        harmless->name = goes_on ? name : 0;
+        return goes_on;
+    }
+    return false;
 }
 
 /* Returns true if the name was not warned of, and may be. */
@@ -116,54 +156,107 @@ static bool is_new(struct hvd_context *context, uint32_t name)
 }
 
 /* Warns of the number that has begun on this rank; `what` is its end: who gets it. */
-static void warn(struct hvd_context *context, const char *what)
+static void warn(struct hvd_context *context, const struct nonfinite_suspect *suspect, const char *what)
 {
-    struct nonfinite *state = &context->nonfinite;
     char when[40] = "", whose[40] = "every rank";
-    if (!is_new(context, state->name))
+    if (!is_new(context, suspect->name))
         return;
-    if (state->began)
-        snprintf(when, sizeof when, " at step %lld", (long long)state->began);
-    if (state->process_set)
-        snprintf(whose, sizeof whose, "every rank of process set %d", state->process_set);
-    page_set_nan(&context->page, state->where, state->began);
-    log_warning(context->placement.rank, "%s in this rank's input of %s%s, before it was reduced; %s %s",
-                state->own == HAS_NAN ? "NaN" : "infinity", state->where, when, whose, what);
+    /* A name may have been used more than once in the first step. */
+    int64_t began = !suspect->steps && reports_steps(context) ? 1 : suspect->began;
+    if (began)
+        snprintf(when, sizeof when, " at step %lld", (long long)began);
+    if (suspect->process_set)
+        snprintf(whose, sizeof whose, "every rank of process set %d", suspect->process_set);
+    page_set_nan(&context->page, suspect->where, began);
+    log_warning(context->placement.rank, "%s in this rank's input of %s%s, before it was %s; %s %s",
+                suspect->own == HAS_NAN ? "NaN" : "infinity", suspect->where, when,
+                operation_reduces(suspect->operation) ? "reduced" : "sent", whose, what);
 }
 
-/* Returns true if a number that was not finite may have caused another one in this step, which computes with
- * the results of the step before, but not with those of earlier ones, whose names may come rarely. If no
- * steps are reported, it may until a finite result ends it. */
-static bool may_cause(const struct hvd_context *context, uint64_t steps)
+/* Adds the number to those from which others may have been computed, unless the name is among them. `found`:
+ * in a tensor of this rank; NULL: in a result. */
+static void suspect_it(struct comm *comm, const struct hvd_handle *handle, const struct found *found)
 {
-    const struct nonfinite *state = &context->nonfinite;
-    return state->spreading && (!reports_steps(context) || steps <= state->last + 1);
+    struct hvd_context *context = comm->context;
+    struct nonfinite *state = &context->nonfinite;
+    uint32_t name = page_name_of(&context->page, handle->record), uses = page_uses(&context->page, name);
+    uint64_t steps = steps_before(context, handle);
+    state->last = steps > state->last ? steps : state->last;
+    state->finite_results = 0;
+    for (int i = 0; i < state->count; i++) {
+        struct nonfinite_suspect *known = &state->suspects[i];
+        if (is_of(context, known, handle)) {
+            known->uses = uses;
+            return;
+        }
+    }
+    if (state->count == NONFINITE_SUSPECTS)
+        return;
+    struct nonfinite_suspect *suspect = &state->suspects[state->count++];
+    *suspect = (struct nonfinite_suspect){.own = found ? found->worst : ALL_FINITE,
+                                          .operation = handle->request.operation,
+                                          .name = name,
+                                          .uses = uses,
+                                          .record = handle->record,
+                                          .process_set = comm->id,
+                                          .began = page_step(&context->page, handle->record),
+                                          .steps = steps,
+                                          .round = steps,
+                                          .lasted = -1};
+    if (found && handle->request.count > 1)
+        snprintf(suspect->where, sizeof suspect->where, "tensor %d of %s", found->tensor, handle->name);
+    else
+        snprintf(suspect->where, sizeof suspect->where, "%s", handle->name);
 }
 
 /* Returns true if an input begins another round: a step, or if none are reported a use of the name with which
  * it began, or if that can't come again an input that is not finite either. */
-static bool begins_round(const struct hvd_context *context, const struct hvd_handle *handle, bool finite)
+static bool begins_round(const struct hvd_context *context, const struct nonfinite_suspect *suspect,
+                         const struct hvd_handle *handle, bool finite)
 {
-    const struct nonfinite *state = &context->nonfinite;
     if (reports_steps(context))
-        return steps_before(context, handle) > state->round;
-    if (page_has_name(&context->page, state->name))
-        return page_name_of(&context->page, handle->record) == state->name;
-    return !finite;
+        return steps_before(context, handle) > suspect->round;
+    return comes_again(context, suspect) ? is_of(context, suspect, handle) : !finite;
 }
 
-/* Most inputs of the next rounds are computed from a number that began here, unless it was left out, or
- * nothing is computed from it. Judges the round that has ended, and returns true if the number has just
- * lasted long enough for an alarm; `next`: steps before the round that begins. */
-static bool judge_round(struct hvd_context *context, uint64_t next)
+/* Results of the round in which it has begun may be used in the next. */
+static bool spreads(const struct nonfinite_suspect *suspect)
+{
+    return suspect->lasted < 0 || suspect->wrong > suspect->finite;
+}
+
+/* Returns after how many rounds in which it has spread a number is an alarm. One is enough if steps that are
+ * left out are not reported, and what was found in them has been ended by a finite result. */
+static int rounds_until_alarm(struct hvd_context *context, const struct nonfinite_suspect *suspect)
+{
+    bool updates = atomic_load(&context->steps.expected) && reports_steps(context);
+    return updates && comes_again(context, suspect) ? 1 : LASTING;
+}
+
+/* Judges the suspects whose round has ended. One from which most inputs may have been computed explains the
+ * later ones. */
+static void judge(struct hvd_context *context, const struct hvd_handle *handle, bool finite)
 {
     struct nonfinite *state = &context->nonfinite;
-    bool spreads = state->lasted < 0 || state->wrong > state->finite;
-    state->round = next;
-    state->wrong = state->finite = 0;
-    if (!spreads)
-        state->spreading = false;
-    return spreads && ++state->lasted == (atomic_load(&context->steps.expected) ? 1 : LASTING);
+    uint64_t steps = steps_before(context, handle);
+    if (reports_steps(context) && steps > state->last + 1) /* a whole step was finite */
+        acquit_all(context);
+    for (int i = 0; i < state->count;) {
+        struct nonfinite_suspect *suspect = &state->suspects[i];
+        if (!begins_round(context, suspect, handle, finite)) {
+            i++;
+        } else if (!spreads(suspect)) {
+            acquit(context, i);
+        } else {
+            suspect->round = steps;
+            suspect->wrong = suspect->finite = 0;
+            i++;
+            if (++suspect->lasted > 0)
+                state->count = i;
+            if (i == 1 && suspect->own && suspect->lasted >= rounds_until_alarm(context, suspect))
+                warn(context, suspect, "gets it now");
+        }
+    }
 }
 
 /* No further input ends the last round. If steps are reported it is whole once its own was; otherwise it
@@ -171,28 +264,17 @@ static bool judge_round(struct hvd_context *context, uint64_t next)
  * come again makes no rounds. */
 void nonfinite_end(struct hvd_context *context)
 {
-    struct nonfinite *state = &context->nonfinite;
-    bool reports = reports_steps(context);
+    const struct nonfinite *state = &context->nonfinite;
     assert(context_is_held(context));
-    if (!state->spreading || !state->own || (!reports && !page_has_name(&context->page, state->name)))
+    for (int i = 0; i < state->count; i++) {
+        const struct nonfinite_suspect *suspect = &state->suspects[i];
+        bool whole = !reports_steps(context) || steps_of(context) > suspect->round;
+        if (whole ? !spreads(suspect) : suspect->finite && !suspect->wrong)
+            continue;
+        if (suspect->own && comes_again(context, suspect) && suspect->lasted + whole > 0)
+            warn(context, suspect, "got it, and most inputs were not finite until the end");
         return;
-    if (!reports || steps_of(context) > state->round)
-        judge_round(context, steps_of(context));
-    else if (state->finite && !state->wrong)
-        state->spreading = false;
-    if (state->spreading && state->lasted > 0)
-        warn(context, "got it, and most inputs were not finite until the end");
-}
-
-/* Returns true if a finite result shows that what has begun does not spread: it is of a later request of the
- * same name, or, if that can't come again (a number, a name without an id), one of many in a row. One alone
- * may be of the same step. */
-static bool is_ended_by(struct hvd_context *context, const struct hvd_handle *handle)
-{
-    struct nonfinite *state = &context->nonfinite;
-    if (page_has_name(&context->page, state->name))
-        return page_name_of(&context->page, handle->record) == state->name && handle->record != state->record;
-    return ++state->finite_results == LASTING && !reports_steps(context);
+    }
 }
 
 static void note_input(struct comm *comm, const struct hvd_handle *handle, const struct found *found)
@@ -200,40 +282,51 @@ static void note_input(struct comm *comm, const struct hvd_handle *handle, const
     struct hvd_context *context = comm->context;
     struct nonfinite *state = &context->nonfinite;
     bool finite = found->worst == ALL_FINITE;
-    if (finite && !state->spreading)
+    if (finite && !state->count)
         return;
-    if (state->spreading && state->own && begins_round(context, handle, finite) &&
-        judge_round(context, steps_before(context, handle)))
-        warn(context, "gets it now");
+    judge(context, handle, finite);
     if (!finite) {
-        uint64_t steps = steps_before(context, handle);
-        counter_add(&handle->counters->nonfinite, found->tensors);
-        if (!may_cause(context, steps))
-            begin(comm, handle, found);
-        state->last = steps;
-        state->finite_results = 0;
+        if (!only_moves(handle->request.operation))
+            counter_add(&handle->counters->nonfinite, found->tensors);
+        if (is_harmless(context, handle))
+            return;
+        suspect_it(comm, handle, found);
     }
-    state->wrong += found->tensors;
-    state->finite += found->checked - found->tensors;
+    for (int i = 0; i < state->count; i++) {
+        state->suspects[i].wrong += found->tensors;
+        state->suspects[i].finite += found->checked - found->tensors;
+    }
+}
+
+/* A finite result of a later request of the same name shows that the number is no longer there. So does a row
+ * of finite results as long as there are names, since a whole step has gone by: names may come once only. */
+static void note_finite_result(struct hvd_context *context, const struct hvd_handle *handle)
+{
+    struct nonfinite *state = &context->nonfinite;
+    enum result result = operation_table[handle->request.operation].result;
+    bool is_part = result == RESULT_part || result == RESULT_exchanged; /* another rank got what began here */
+    for (int i = state->count - 1; i >= 0; i--) {
+        const struct nonfinite_suspect *suspect = &state->suspects[i];
+        if (comes_again(context, suspect) && is_of(context, suspect, handle) &&
+            handle->record != suspect->record && !(suspect->own && is_part))
+            drop(state, i);
+    }
+    if (!state->count || reports_steps(context) || (state->suspects[0].own && is_part))
+        return;
+    unsigned names = page_names(&context->page);
+    if (++state->finite_results >= (names > LASTING ? names : LASTING))
+        acquit_all(context);
 }
 
 static void note_result(struct comm *comm, const struct hvd_handle *handle, const struct found *found)
 {
     struct hvd_context *context = comm->context;
-    struct nonfinite *state = &context->nonfinite;
-    bool finite = found->worst == ALL_FINITE;
-    bool is_part = operation_table[handle->request.operation].result == RESULT_part;
-    if (finite && (!state->spreading || (state->own && is_part))) /* another rank got what began here */
-        return;
-    if (finite) {
-        state->spreading = !is_ended_by(context, handle);
-        return;
+    if (found->worst != ALL_FINITE) {
+        if (!is_harmless(context, handle))
+            suspect_it(comm, handle, NULL);
+    } else if (context->nonfinite.count && found->checked) {
+        note_finite_result(context, handle);
     }
-    uint64_t steps = steps_before(context, handle);
-    if (!may_cause(context, steps))
-        begin(comm, handle, NULL);
-    state->last = steps;
-    state->finite_results = 0;
 }
 
 static void note(struct comm *comm, const struct hvd_handle *handle, const struct found *found,
@@ -314,27 +407,38 @@ void nonfinite_check_batch(const struct running_batch *running, bool is_result)
     int blocks = parted && !is_result ? collective->size : 1, room = parted && is_result;
     size_t limit = state->limit / (size_t)blocks;
     assert(context_is_held(running->comm->context));
-    if (!state->spreading && !is_result && running->count == 1 && running->handles[0]->is_finite)
+    if (!state->count && !is_result && running->count == 1 && running->handles[0]->is_finite)
         return;
-    if (state->spreading ||
+    if (state->count ||
         finiteness_of(collective->dtype, vector->spans + room, vector->count - 2 * room, limit) != ALL_FINITE)
         find_in_batch(running, vector, blocks, room, limit);
+}
+
+/* Returns the tensors of the request that have what this rank gives, or gets; NULL: it does not. */
+static const hvd_tensor *tensors_of(const struct comm *comm, const struct hvd_handle *handle, bool is_result)
+{
+    const hvd_request *request = &handle->request;
+    if (request->operation == HVD_BROADCAST && (comm->rank == request->root) == is_result)
+        return NULL;
+    if (!is_result)
+        return request->inputs;
+    if (handle->results && (handle->results[0].data || !request->outputs))
+        return handle->results;
+    return request->outputs ? request->outputs : request->inputs;
 }
 
 void nonfinite_check_request(struct comm *comm, const struct hvd_handle *handle, bool is_result)
 {
     const hvd_request *request = &handle->request;
-    bool is_joined = operation_table[request->operation].result == RESULT_joined;
-    const hvd_tensor *tensors = is_result && is_joined          ? handle->results
-                                : is_result && request->outputs ? request->outputs
-                                                                : request->inputs;
+    enum result result = operation_table[request->operation].result;
+    const hvd_tensor *tensors = tensors_of(comm, handle, is_result);
     struct found found = {0};
     size_t limit = comm->context->nonfinite.limit;
     assert(context_is_held(comm->context));
-    if (!handle->counters) /* a stand-in: this rank has joined */
+    if (!handle->counters || !tensors) /* a stand-in: this rank has joined */
         return;
-    if (is_result && is_joined && limit <= SIZE_MAX / (size_t)comm->size)
-        limit *= (size_t)comm->size;
+    if (is_result && limit == SMALL_BYTES && (result == RESULT_joined || result == RESULT_exchanged))
+        limit = (size_t)comm->size < JOINED_BYTES / limit ? (size_t)comm->size * limit : JOINED_BYTES;
     for (int i = 0; i < request->count; i++) {
         struct span span = {tensors[i].data, tensor_bytes(&tensors[i])};
         if (span.data && span.length <= limit)

@@ -1,13 +1,19 @@
-/* nonfinite.h - notices numbers that are not finite in what this rank gives to reductions. A NaN crosses
- * ranks only by collectives. So a rank that finds one in its own input, although no result has brought it
- * one, knows that it began here: it warns, and its page says so. No value is changed and no message is sent.
+/* nonfinite.h - notices numbers that are not finite in what this rank gives to others. A NaN crosses ranks
+ * only by collectives. So a rank that finds one in its own input, although no result has brought it one,
+ * knows that it began here: it warns, and its page says so. No value is changed and no message is sent.
  *
  * Two kinds of numbers that are not finite are no alarm. While a loss scale is being found overflows are
- * normal: such a step is left out. And a metric may be NaN by design, from which nothing is computed. So the
- * warning follows once most of what this rank gives to reductions has not been finite for a whole step after
- * the one in which it began. That is enough if all steps that are reported have updated the parameters
+ * normal: such a step is left out. And a metric may be NaN by design, from which nothing is computed. So each
+ * name under which one was found, in an input or in a result, is a suspect, in the order of time. The first
+ * is believed to be the cause of the others while most of what this rank gives is not finite in each whole
+ * step after the one in which it began. Otherwise it is acquitted: the next one takes its place, and the
+ * name no longer counts until it was finite again. The warning follows if the first suspect was an input of
+ * this rank. One step is enough if all steps that are reported have updated the parameters
  * (hvd_expect_steps); otherwise it must last for more steps than the search for a scale does. If no steps are
- * reported, a use of the same name is one. Under the progress lock. */
+ * reported, a use of the same name is one. Under the progress lock.
+ *
+ * What only the reduction makes, e.g. by a sum that is too large for float16, is on every rank a result that
+ * another rank may have caused: nobody warns. */
 #ifndef HVD_ENGINE_NONFINITE_H
 #define HVD_ENGINE_NONFINITE_H
 
@@ -24,22 +30,37 @@ struct hvd_context;
 struct hvd_handle;
 struct running_batch;
 
-enum { NONFINITE_WARNED = 64 };
+enum { NONFINITE_WARNED = 64, NONFINITE_SUSPECTS = 8, NONFINITE_HARMLESS = 64 };
+
+/* A name under which a number was not finite, from which others may have been computed. */
+struct nonfinite_suspect {
+    enum finiteness
+        own; /* the first number, if it was in this rank's input; ALL_FINITE: it was in a result */
+    hvd_operation operation;
+    uint32_t name;             /* its id (page.h) */
+    uint32_t uses;             /* of it up to the latest number that was not finite */
+    uint32_t record;           /* the place of the record of the first request; 0: it has none */
+    int process_set;           /* in which it was */
+    char where[PAGE_NAN_TEXT]; /* the tensor that had it */
+    int64_t began;             /* the number of its step; 0: unknown */
+    uint64_t steps;            /* that had been reported before it */
+    uint64_t round;            /* and before the inputs that are counted */
+    unsigned wrong, finite;    /* tensors in these inputs that are not finite, and that are */
+    int lasted;                /* rounds so far in which most were not; -1: none has begun since */
+};
+
+struct nonfinite_name {
+    uint32_t name, uses; /* as in struct nonfinite_suspect */
+};
 
 struct nonfinite {
-    size_t limit;        /* tensors of more bytes are not checked; 0: none are */
-    bool spreading;      /* numbers that are not finite were reduced, and may cause others from now on */
-    enum finiteness own; /* the first of them, if it was this rank's */
-    uint32_t name;       /* the id (page.h) of the name that had the first */
-    uint32_t record;     /* the place of the record of that request; 0: it has none */
-    char where[PAGE_NAN_TEXT];         /* the tensor that had it */
-    int process_set;                   /* in which it was reduced */
-    int64_t began;                     /* the number of the step of the first; 0: unknown */
-    uint64_t last;                     /* steps that had been reported before the latest */
-    uint64_t round;                    /* and before the inputs that are counted */
-    unsigned wrong, finite;            /* tensors in these inputs that are not finite, and that are */
-    int lasted;                        /* rounds so far in which most were not; -1: none has begun since */
-    unsigned finite_results;           /* since the latest one that was not */
+    size_t limit; /* tensors of more bytes are not checked; 0: none are */
+    int count;    /* of suspects, the first in time first; later ones find no place if it is full */
+    struct nonfinite_suspect suspects[NONFINITE_SUSPECTS];
+    uint64_t last;           /* steps that had been reported before the latest number of a suspect */
+    unsigned finite_results; /* since then */
+    struct nonfinite_name harmless[NONFINITE_HARMLESS]; /* the latest that were acquitted */
+    unsigned harmless_count;
     uint32_t warned[NONFINITE_WARNED]; /* ids of names */
     int warned_count;
     bool is_full; /* said that no more are remembered */
@@ -59,7 +80,8 @@ void nonfinite_search_ahead(struct comm *comm);
 /* Checks the input of a reduction before it starts, and its result, both in host memory. */
 void nonfinite_check_batch(const struct running_batch *running, bool is_result);
 
-/* The same of a request whose data travel in messages, or of an allgather, which carries sparse gradients. */
+/* The same of a request whose data travel in messages, or of one that only moves values: an allgather, which
+ * carries sparse gradients, a broadcast of a root that may have loaded a NaN, an alltoall. */
 void nonfinite_check_request(struct comm *comm, const struct hvd_handle *handle, bool is_result);
 
 #endif

@@ -449,6 +449,17 @@ bool page_has_name(const struct page_writer *writer, uint32_t id)
     return id && !(id & PAGE_COUNTED) && atomic_load_explicit(&name->id, memory_order_relaxed) == id;
 }
 
+uint32_t page_uses(const struct page_writer *writer, uint32_t id)
+{
+    const struct page_name *name = &writer->page->names[id % PAGE_NAMES];
+    return page_has_name(writer, id) ? atomic_load_explicit(&name->uses, memory_order_relaxed) : 0;
+}
+
+uint32_t page_names(const struct page_writer *writer)
+{
+    return writer->name_id < PAGE_NAMES ? writer->name_id : PAGE_NAMES;
+}
+
 static const struct page_step *step_of(const struct page_writer *writer, uint64_t count)
 {
     const struct page_step *step = &writer->page->steps[count % PAGE_STEPS];
@@ -480,11 +491,7 @@ int64_t page_step(const struct page_writer *writer, uint32_t place)
         const struct page_step *before = step_of(writer, count);
         return before ? atomic_load_explicit(&before->number, memory_order_relaxed) + 1 : 0;
     }
-    uint32_t name = page_name_of(writer, place);
-    bool known = page_has_name(writer, name);
-    return known ? (int64_t)atomic_load_explicit(&writer->page->names[name % PAGE_NAMES].uses,
-                                                 memory_order_relaxed)
-                 : 0;
+    return page_uses(writer, page_name_of(writer, place));
 }
 
 void page_set_nan(struct page_writer *writer, const char *tensor, int64_t step)

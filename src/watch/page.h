@@ -269,6 +269,10 @@ static inline bool page_use_name(struct page_writer *writer, uint32_t id)
 uint32_t page_name_of(const struct page_writer *writer, uint32_t place);
 /* Returns true if the name has this id still, so that later requests may have it as well. */
 bool page_has_name(const struct page_writer *writer, uint32_t id);
+/* Returns how many requests had it so far; 0: it has lost this id. */
+uint32_t page_uses(const struct page_writer *writer, uint32_t id);
+/* Returns how many names have an id. */
+uint32_t page_names(const struct page_writer *writer);
 /* Returns how many steps had been reported when a request was submitted; `place` 0: now. */
 uint64_t page_steps_before(const struct page_writer *writer, uint32_t place);
 /* Returns the number of the step that was under way then: that after the last step that had been reported. If

@@ -494,6 +494,143 @@ TEST(test_jobs_that_end_early)
     }
 }
 
+/* ---- suspects ------------------------------------------------------------------------------------------ */
+
+/* Gradients are NaN on rank 0 in a step, and on all ranks in later ones. */
+static void reduce_gradients(struct member *member, int step, int wrong_step)
+{
+    for (int g = 0; g < 5; g++) {
+        char name[16];
+        snprintf(name, sizeof name, "g%d", g);
+        bool wrong = step > wrong_step || (step == wrong_step && member->rank == 0);
+        reduce_one(member, name, wrong ? NAN : 1);
+    }
+}
+
+/* A metric that is NaN in each step on another rank, or on all of them, is no excuse and gets no blame. */
+static void hide_behind_a_metric(struct member *member)
+{
+    expect_steps(member);
+    for (int step = 1; step <= 15; step++) {
+        reduce_one(member, "precision", member->rank == wrong_rank(member) ? NAN : 1);
+        reduce_gradients(member, step, 10);
+        reduce_one(member, "recall", NAN);
+        end_step(member);
+    }
+    check_page(member, member->rank ? "" : "allreduce.g0", member->rank ? 0 : 10);
+}
+
+GROUP_TEST(test_metrics_hide_nothing, hide_behind_a_metric, 3, 3, EVERY_TRANSPORT)
+
+/* The same if no steps are reported. */
+static void hide_without_steps(struct member *member)
+{
+    for (int step = 1; step <= 12 + LASTING; step++) {
+        reduce_one(member, "precision", member->rank == wrong_rank(member) ? NAN : 1);
+        reduce_gradients(member, step, 10);
+    }
+    check_page(member, member->rank ? "" : "allreduce.g0", member->rank ? 0 : 10);
+}
+
+GROUP_TEST(test_metrics_hide_nothing_without_steps, hide_without_steps, 3, 3, EVERY_TRANSPORT)
+
+/* A metric that is finite now and then is no alarm either, and a gradient that was once left out still is. */
+static void recover(struct member *member)
+{
+    bool wrong = member->rank == wrong_rank(member);
+    expect_steps(member);
+    for (int step = 1; step <= 30; step++) {
+        reduce_one(member, "precision", wrong && step % 5 ? NAN : 1);
+        if (step == 8)
+            reduce_one(member, "g0", wrong ? INFINITY : 1); /* an attempt that is left out */
+        for (int g = 0; g < 3; g++)
+            reduce_one(member, (const char *[]){"g0", "g1", "g2"}[g],
+                       step > 20 || (step == 20 && wrong) ? NAN : 1);
+        end_step(member);
+    }
+    check_page(member, wrong ? "allreduce.g0" : "", wrong ? 20 : 0);
+}
+
+GROUP_TEST(test_names_that_recover, recover, 2, 3, EVERY_TRANSPORT)
+
+/* A name that is never used again switches nothing off. */
+static void use_a_name_once(struct member *member)
+{
+    reduce_one(member, "once", member->rank == wrong_rank(member) ? NAN : 1);
+    for (int i = 0; i < LASTING; i++)
+        reduce_one(member, "often", 1);
+    for (int i = 0; i <= LASTING + 1; i++)
+        reduce_one(member, "often", i || member->rank == 0 ? NAN : 1);
+    check_page(member, member->rank ? "" : "allreduce.often", member->rank ? 0 : LASTING + 1);
+}
+
+GROUP_TEST(test_a_name_that_is_used_once, use_a_name_once, 3, 3, EVERY_TRANSPORT)
+
+/* Without names a finite result does not show that a step was left out. */
+static void leave_out_without_names(struct member *member)
+{
+    bool wrong = member->rank == wrong_rank(member);
+    expect_steps(member);
+    for (int attempt = 0; attempt < 60; attempt++) {
+        reduce_one(member, NULL, wrong && attempt % 3 != 2 ? INFINITY : 1);
+        if (attempt % 3 == 2)
+            end_step(member);
+    }
+    check_page(member, "", 0);
+}
+
+GROUP_TEST(test_steps_that_are_left_out_without_names, leave_out_without_names, 1, 3, EVERY_TRANSPORT)
+
+/* A program that has an optimizer, but reduces by itself and reports no step. */
+static void report_no_step(struct member *member)
+{
+    bool wrong = member->rank == wrong_rank(member);
+    expect_steps(member);
+    for (int use = 1; use <= 12 + LASTING; use++)
+        reduce_one(member, "g", use > 10 || (use == 10 && wrong) ? NAN : 1);
+    check_page(member, wrong ? "allreduce.g" : "", wrong ? 10 : 0);
+}
+
+GROUP_TEST(test_steps_that_are_never_reported, report_no_step, 1, 3, EVERY_TRANSPORT)
+
+#ifndef HVD_ON_DEVICE /* there values that are only moved are not searched */
+/* In step 3 every rank gets a NaN that rank 0 has sent. */
+static void spread_by_moving(struct member *member, const char *where, hvd_operation operation)
+{
+    expect_steps(member);
+    for (int step = 1; step <= 5 + LASTING; step++) {
+        float data[] = {1, 1, 1};
+        int64_t shape[] = {3}, splits[] = {1, 1, 1};
+        for (int i = 0; i < 3; i++)
+            data[i] = (operation == HVD_BROADCAST && member->rank) || (step == 3 && !member->rank) ? NAN : 1;
+        hvd_tensor tensor = tensor_of(data, HVD_FLOAT32, shape, 1), output = {0};
+        hvd_request request = request_of(operation, "moved", &tensor);
+        request.splits = operation == HVD_ALLTOALL ? splits : NULL;
+        CHECK_OK(
+            hvd_run(member->context, &request, operation == HVD_ALLTOALL ? &output : NULL, &check_status));
+        hvd_free(output.data);
+        bool warned = !member->rank && step >= 4 + LASTING;
+        check_page(member, warned ? where : "", warned ? 3 : 0);
+        for (int g = 0; g < 3; g++)
+            reduce_one(member, (const char *[]){"g0", "g1", "g2"}[g], step >= 3 ? NAN : 1);
+        end_step(member);
+    }
+}
+
+static void spread_by_broadcast(struct member *member)
+{
+    spread_by_moving(member, "broadcast.moved", HVD_BROADCAST);
+}
+
+static void spread_by_alltoall(struct member *member)
+{
+    spread_by_moving(member, "alltoall.moved", HVD_ALLTOALL);
+}
+
+GROUP_TEST(test_nan_that_was_broadcast, spread_by_broadcast, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_nan_that_was_sent_by_alltoall, spread_by_alltoall, 3, 3, EVERY_TRANSPORT)
+#endif
+
 /* ---- what is checked ----------------------------------------------------------------------------------- */
 
 static void reduce_large(struct member *member)
