@@ -217,3 +217,14 @@ def test_the_live_page_refreshes_and_says_when_the_connection_is_lost(
     assert "healthy" in text_of(page, "#verdict")  # what was known stays
     server.data = healthy
     page.wait("document.body.className === ''")
+
+
+def test_parts_of_a_bar_share_a_line(browser: Browser, server: Server) -> None:
+    """Also if their rounded widths add up to more than 100 %."""
+    assert server.data
+    server.data["course"]["cost"] |= {"computing": 0.8378, "waiting": 0.0809, "moving": 0.0814, "starting": 0}
+    page = Page(browser, *SIZES["wide"])
+    page.open(server.url)
+    page.wait("document.querySelectorAll('#cost .bar b').length === 3")
+    tops = page.evaluate("[...document.querySelectorAll('#cost .bar b')].map(part => part.offsetTop)")
+    assert len(set(tops)) == 1, tops
