@@ -92,12 +92,15 @@ const struct option option_table[] = {
      "In jobs of more ranks than this, metrics are by host instead of by rank (default 256)"},
     {GROUP_STATUS, "", "status", "", OPTION_SWITCH, FIELD(status),
      "Show what your running jobs do and wait for, and end; the start of a job's id may follow. With -H or "
-     "--hostfile (slots may be left out) the ranks on these hosts, for jobs that something else has started. "
+     "--hostfile (slots may be left out) the ranks on these hosts, for jobs that another program has "
+     "started. "
      "Exit code: 0 healthy, 3 a rank is late, 4 a rank is stopped or has failed, 1 no such job"},
     {GROUP_STATUS, "", "monitor", "", OPTION_SWITCH, FIELD(monitor),
-     "Serve metrics and the live page of a job that something else has started (--metrics-port, "
-     "--metrics-discovery, --metrics-file), and write its --report, until it ends; the start of its id may "
-     "follow. With -H or --hostfile (slots may be left out) the ranks on these hosts"},
+     "Serve metrics and the live page of a job that another program has started (--metrics-port, "
+     "--metrics-discovery, --metrics-file) until it ends, and write its --report; the start of its id may "
+     "follow. With -H or --hostfile (slots may be left out) of the ranks on these hosts. Exit code: 1 no "
+     "such "
+     "job, or hosts with ranks can no longer be asked"},
     {GROUP_STATUS, "", "stacks", "RANKS", OPTION_TEXT, FIELD(stacks),
      "With --status: show where the program is on these ranks: late (up to 8 of a job on a host, and those "
      "that "
@@ -106,7 +109,7 @@ const struct option option_table[] = {
      "With --status: one JSON object in a line for each job"},
     {GROUP_STATUS, "", "watch", "[SECONDS]", OPTION_SECONDS, FIELD(watch_seconds),
      "With --status: show it again after every SECONDS (2 if left out), until you interrupt it or the jobs "
-     "have ended"},
+     "have ended; with -H lost hosts are called again"},
     {GROUP_STATUS, "", "timeline", "FILE", OPTION_TEXT, FIELD(timeline),
      "With --status: also write what all ranks did in the last steps of training into FILE, for "
      "https://ui.perfetto.dev"},
