@@ -106,6 +106,42 @@ int elastic_most(const struct membership_config *config)
     return config->max < most ? config->max : most;
 }
 
+/* ---- inputs ----------------------------------------------------------------------------------------------
+ */
+
+/* An input may replace the plan to which actions that are still to be done refer, so it waits for their end.
+ */
+static void defer(struct elastic *elastic, enum elastic_input_kind kind, int index)
+{
+    struct elastic_input *inputs =
+        realloc(elastic->inputs, ((size_t)elastic->input_count + 1) * sizeof *inputs);
+    if (!inputs) {
+        say(elastic->table, "out of memory for what happens to hosts and processes");
+        membership_stop(elastic->membership, clock_now(), 1, MEMBERSHIP_TERM);
+        return;
+    }
+    elastic->inputs = inputs;
+    inputs[elastic->input_count++] = (struct elastic_input){kind, index};
+}
+
+bool elastic_take_input(struct elastic *elastic)
+{
+    struct membership *membership = elastic->membership;
+    int64_t now = clock_now();
+    if (!elastic->input_count)
+        return false;
+    const struct elastic_input input = elastic->inputs[0];
+    elastic->input_count--;
+    memmove(elastic->inputs, elastic->inputs + 1, (size_t)elastic->input_count * sizeof *elastic->inputs);
+    if (input.kind == ELASTIC_HOST_PREPARED)
+        membership_host_prepared(membership, now, input.index);
+    else if (input.kind == ELASTIC_HOST_FAILED)
+        membership_host_failed(membership, now, input.index);
+    else
+        membership_not_started(membership, now, input.index, elastic->table->list[input.index]->exit_code);
+    return true;
+}
+
 /* ---- hosts ----------------------------------------------------------------------------------------------
  */
 
@@ -156,12 +192,12 @@ static void prepare(struct elastic *elastic, int host)
 {
     const struct host *entry = &elastic->table->hosts->list[host];
     if (entry->local) {
-        membership_host_prepared(elastic->membership, clock_now(), host);
+        defer(elastic, ELASTIC_HOST_PREPARED, host);
         return;
     }
     say(elastic->table, "host %s is left out: elastic jobs reach no other host than this one yet",
         entry->name);
-    membership_host_failed(elastic->membership, clock_now(), host);
+    defer(elastic, ELASTIC_HOST_FAILED, host);
 }
 
 /* ---- places ---------------------------------------------------------------------------------------------
@@ -289,11 +325,13 @@ static void start(struct elastic *elastic, const struct membership_action *actio
     process->size = size;
     process->epoch = table->epoch + !first;
     process->apart = !first;
-    if (table->starter->start(process, &status))
-        table->happened(table, &(struct event){.kind = EVENT_NOT_STARTED,
-                                               .process = process,
-                                               .exit_code = process->exit_code,
-                                               .text = status.text});
+    if (table->starter->start(process, &status)) {
+        process->gone = true;
+        if (!table->ending)
+            say(table, "%s", status.text);
+        process_close_outputs(process);
+        defer(elastic, ELASTIC_NOT_STARTED, process->slot);
+    }
 }
 
 static void end(struct elastic *elastic, const struct membership_action *action)
@@ -384,6 +422,7 @@ void elastic_turn(struct elastic *elastic)
             continue;
         process->gone_reported = true;
         membership_gone(elastic->membership, clock_now(), process->slot);
+        elastic->act(table);
     }
     elastic->act(table);
     int64_t deadline = membership_deadline(elastic->membership), now = clock_now();
@@ -464,4 +503,5 @@ void elastic_free(struct elastic *elastic)
     if (elastic->discovery.table)
         discovery_free(&elastic->discovery);
     free(elastic->members);
+    free(elastic->inputs);
 }

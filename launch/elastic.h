@@ -8,6 +8,8 @@
 
 #include "membership/membership.h"
 
+enum elastic_input_kind { ELASTIC_HOST_PREPARED, ELASTIC_HOST_FAILED, ELASTIC_NOT_STARTED };
+
 struct elastic {
     struct table *table;
     struct membership *membership;
@@ -18,6 +20,11 @@ struct elastic {
     uv_timer_t timer;                /* of the membership */
     struct membership_rank *members; /* [size] of the running epoch, by rank */
     int size;
+    struct elastic_input {
+        enum elastic_input_kind kind;
+        int index; /* of the host, or the slot of the process */
+    } * inputs;    /* of the membership, which follow from its own actions; [input_count], the oldest first */
+    int input_count;
 };
 
 /* Whether the options ask for an elastic job. */
@@ -38,6 +45,9 @@ void elastic_free(struct elastic *elastic); /* after the loop has closed its han
 
 /* Carries out an action that concerns single hosts or processes, or the epoch. */
 void elastic_act(struct elastic *elastic, const struct membership_action *action);
+/* All actions have been carried out: gives the membership the next input that follows from them; false: there
+ * is none. */
+bool elastic_take_input(struct elastic *elastic);
 /* After each turn of the loop: reports which processes are gone, and sets the timer. */
 void elastic_turn(struct elastic *elastic);
 /* Says what has become of a process that has failed, while the job continues. */

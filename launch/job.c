@@ -65,6 +65,15 @@ static void finish(struct job *job, const struct membership_action *action)
     job->exit_code = action->exit_code;
 }
 
+static bool next_action(struct job *job, struct membership_action *action)
+{
+    do {
+        if (membership_next(job->membership, action))
+            return true;
+    } while (job->is_elastic && elastic_take_input(&job->elastic));
+    return false;
+}
+
 /* Carries out what follows from an input of the membership. */
 static void act(struct table *table)
 {
@@ -74,7 +83,7 @@ static void act(struct table *table)
                                       [MEMBERSHIP_TERM] = STEP_TERM,
                                       [MEMBERSHIP_KILL] = STEP_KILL};
     struct membership_action action;
-    while (membership_next(job->membership, &action)) {
+    while (next_action(job, &action)) {
         bool all = action.kind == MEMBERSHIP_FINISH || (action.kind == MEMBERSHIP_END && action.slot < 0);
         if (action.kind == MEMBERSHIP_FINISH)
             finish(job, &action);
