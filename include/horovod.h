@@ -588,7 +588,9 @@ HVD_API int hvd_watch_descriptor(const hvd_watch *watch);
 /* In an elastic job processes come and go while it runs: its starter, e.g. horovodrun with --min-np, begins
  * a new epoch when some are lost, or others are ready to take part. A process talks to its starter through an
  * hvd_epochs, from its start to its end and over all epochs. The config gives rendezvous, secret, job and
- * slot; hvd_config_load_environment reads those of horovodrun. Any thread; one at a time waits. */
+ * slot; hvd_config_load_environment reads those of horovodrun. When the starter has ended, so does the
+ * process, unless it is done: by SIGTERM, and after the setting "grace_seconds" by SIGKILL. Any thread; one
+ * at a time waits. */
 typedef struct hvd_epochs hvd_epochs;
 HVD_API hvd_code hvd_epochs_open(const hvd_config *config, hvd_epochs **epochs, hvd_status *status);
 /* The starter sees the end of the connection, as it sees the end of the process. NULL is fine. */

@@ -1,9 +1,10 @@
 /* epochs.c - a process's connection to the starter of an elastic job, which it keeps over all epochs: it
- * reports that it is ready, waits or is done, and follows what the starter publishes for its slot. No context
- * is needed. Any thread; one at a time waits. */
+ * reports that it is ready, waits or is done, follows what the starter publishes for its slot, and ends with
+ * the starter. No context is needed. Any thread; one at a time waits. */
 #include "base/status.h"
 #include "bootstrap/bootstrap.h"
 #include "engine/api.h"
+#include "engine/starter_watch.h"
 #include "rendezvous/slots.h"
 
 #include <pthread.h>
@@ -18,23 +19,74 @@ struct hvd_epochs {
     pthread_mutex_t lock; /* of the members below, except `noticed` */
     struct settings settings;
     struct rendezvous_client *client;
+    struct starter_watch watch;
     uint32_t seen; /* number of the news below; 0: none yet */
     struct slot_news news;
     char report[64];               /* the last one, while it holds; "": none */
     atomic_uint_least64_t noticed; /* epoch and notice of `news`, for hvd_epoch_notice in other threads */
 };
 
+/* The thread that watches the connection may not know that this one has closed it. */
+static hvd_code check_starter(struct hvd_epochs *epochs, hvd_code code)
+{
+    if (code == HVD_PEER_LOST)
+        starter_watch_report(&epochs->watch);
+    return code;
+}
+
 /* Sends the report, unless it is the last one and still holds. */
 static hvd_code report(struct hvd_epochs *epochs, const char *text, hvd_status *status)
 {
     if (strcmp(epochs->report, text) == 0)
         return HVD_OK;
-    TRY(slots_report(epochs->client, epochs->settings.slot, text, clock_after(REPORT_SECONDS), status));
+    TRY(check_starter(epochs, slots_report(epochs->client, epochs->settings.slot, text,
+                                           clock_after(REPORT_SECONDS), status)));
     snprintf(epochs->report, sizeof epochs->report, "%s", text);
     return HVD_OK;
 }
 
+/* ---- news ---------------------------------------------------------------------------------------------- */
+
+/* HVD_TIMED_OUT: there are no newer ones. */
+static hvd_code follow(struct hvd_epochs *epochs, int64_t deadline, hvd_status *status)
+{
+    TRY(check_starter(epochs, slots_follow(epochs->client, epochs->settings.slot, &epochs->seen, deadline,
+                                           &epochs->news, status)));
+    if (epochs->news.kind == HVD_NEWS_EPOCH)
+        atomic_store(&epochs->noticed,
+                     (uint64_t)epochs->news.epoch << 32 | (uint64_t)(unsigned)epochs->news.notice);
+    return HVD_OK;
+}
+
+int32_t hvd_epoch_notice(hvd_epochs *epochs, int32_t epoch)
+{
+    hvd_status ignored; /* of a lost connection: hvd_epoch_wait reports it */
+    if (pthread_mutex_trylock(&epochs->lock) == 0) {
+        while (!follow(epochs, 0, &ignored))
+            ;
+        pthread_mutex_unlock(&epochs->lock);
+    }
+    uint64_t noticed = atomic_load(&epochs->noticed);
+    if (noticed >> 32 > (uint64_t)epoch) /* a newer one has begun without this process */
+        return HVD_NOTICE_LOST;
+    return noticed >> 32 == (uint64_t)epoch ? (int32_t)(noticed & UINT32_MAX) : 0;
+}
+
 /* ---- open and close ------------------------------------------------------------------------------------ */
+
+/* Processes that are done, and those of a job that is over, end by themselves. */
+static bool starter_is_needed(void *owner)
+{
+    struct hvd_epochs *epochs = owner;
+    hvd_status ignored;
+    pthread_mutex_lock(&epochs->lock);
+    while (!follow(epochs, 0, &ignored)) /* its last words */
+        ;
+    bool over = epochs->seen && epochs->news.kind == HVD_NEWS_OVER;
+    bool done = strcmp(epochs->report, "done") == 0;
+    pthread_mutex_unlock(&epochs->lock);
+    return !over && !done;
+}
 
 static hvd_code connect_slot(struct hvd_epochs *epochs, const struct interrupt *interrupt, hvd_status *status)
 {
@@ -48,7 +100,11 @@ static hvd_code connect_slot(struct hvd_epochs *epochs, const struct interrupt *
                            clock_after(settings->start_timeout_seconds), interrupt, &epochs->client, status));
     rendezvous_interrupt(epochs->client, NULL); /* it may ask hvd_epoch_notice, which uses the client */
     TRY(slots_enter(epochs->client, settings->job, status));
-    return report(epochs, "entered", status);
+    TRY(report(epochs, "entered", status));
+    epochs->watch.needed = starter_is_needed;
+    epochs->watch.owner = epochs;
+    epochs->watch.grace_seconds = settings->grace_seconds;
+    return starter_watch_open(&epochs->watch, rendezvous_descriptor(epochs->client), status);
 }
 
 hvd_code hvd_epochs_open(const hvd_config *config, hvd_epochs **epochs, hvd_status *status)
@@ -72,46 +128,21 @@ void hvd_epochs_close(hvd_epochs *epochs)
 {
     if (!epochs)
         return;
+    starter_watch_close(&epochs->watch);
     rendezvous_close(epochs->client);
     settings_free(&epochs->settings);
     pthread_mutex_destroy(&epochs->lock);
     free(epochs);
 }
 
-/* ---- news ---------------------------------------------------------------------------------------------- */
-
-/* HVD_TIMED_OUT: there are no newer ones. */
-static hvd_code follow(struct hvd_epochs *epochs, int64_t deadline, hvd_status *status)
-{
-    TRY(slots_follow(epochs->client, epochs->settings.slot, &epochs->seen, deadline, &epochs->news, status));
-    if (epochs->news.kind == HVD_NEWS_EPOCH)
-        atomic_store(&epochs->noticed,
-                     (uint64_t)epochs->news.epoch << 32 | (uint64_t)(unsigned)epochs->news.notice);
-    return HVD_OK;
-}
-
-int32_t hvd_epoch_notice(hvd_epochs *epochs, int32_t epoch)
-{
-    hvd_status ignored; /* of a lost connection: hvd_epoch_wait reports it */
-    if (pthread_mutex_trylock(&epochs->lock) == 0) {
-        while (!follow(epochs, 0, &ignored))
-            ;
-        pthread_mutex_unlock(&epochs->lock);
-    }
-    uint64_t noticed = atomic_load(&epochs->noticed);
-    if (noticed >> 32 > (uint64_t)epoch) /* a newer one has begun without this process */
-        return HVD_NOTICE_LOST;
-    return noticed >> 32 == (uint64_t)epoch ? (int32_t)(noticed & UINT32_MAX) : 0;
-}
-
 /* ---- reports ------------------------------------------------------------------------------------------- */
 
-static hvd_code report_waiting(struct hvd_epochs *epochs, const hvd_epoch_question *question, int after,
+static hvd_code report_waiting(struct hvd_epochs *epochs, const hvd_epoch_question *question,
                                hvd_status *status)
 {
     char text[sizeof epochs->report] = "ready";
-    if (after >= 0)
-        snprintf(text, sizeof text, "waits %d %d %d", after, question->holds_state != 0,
+    if (question->after >= 0)
+        snprintf(text, sizeof text, "waits %d %d %d", (int)question->after, question->holds_state != 0,
                  (int)question->lost_rank);
     return report(epochs, text, status);
 }
@@ -120,7 +151,7 @@ static hvd_code report_waiting(struct hvd_epochs *epochs, const hvd_epoch_questi
 static hvd_code wait_for_epoch(struct hvd_epochs *epochs, const hvd_epoch_question *question,
                                int64_t deadline, hvd_status *status)
 {
-    int after = question->after;
+    hvd_epoch_question asked = *question;
     const struct slot_news *news = &epochs->news;
     for (;;) {
         if (epochs->seen && news->kind == HVD_NEWS_OUT)
@@ -129,11 +160,13 @@ static hvd_code wait_for_epoch(struct hvd_epochs *epochs, const hvd_epoch_questi
         if (epochs->seen && news->kind == HVD_NEWS_OVER)
             return status_set(status, HVD_SHUT_DOWN, "the job has ended: %s",
                               *news->reason ? news->reason : "its starter says so");
-        if (epochs->seen && news->epoch > after && !(news->notice & HVD_NOTICE_LOST))
+        if (epochs->seen && news->epoch > asked.after && !(news->notice & HVD_NOTICE_LOST))
             return HVD_OK;
-        if (epochs->seen && news->epoch > after)
-            after = news->epoch;
-        TRY(report_waiting(epochs, question, after, status));
+        if (epochs->seen && news->epoch > asked.after) {
+            asked.after = news->epoch;
+            asked.lost_rank = -1; /* it was one of an older epoch */
+        }
+        TRY(report_waiting(epochs, &asked, status));
         TRY(follow(epochs, deadline, status));
     }
 }

@@ -299,6 +299,11 @@ const char *rendezvous_local_address(const struct rendezvous_client *client)
     return client->local;
 }
 
+int rendezvous_descriptor(const struct rendezvous_client *client)
+{
+    return client->stream.fd;
+}
+
 void rendezvous_interrupt(struct rendezvous_client *client, const struct interrupt *interrupt)
 {
     client->interrupt = interrupt;

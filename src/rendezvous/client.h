@@ -83,6 +83,9 @@ hvd_code rendezvous_follow(struct rendezvous_client *client, const char *key, ui
 /* Replaces the interrupt of rendezvous_connect; NULL: none. */
 void rendezvous_interrupt(struct rendezvous_client *client, const struct interrupt *interrupt);
 
+/* Its socket, to see the end of the connection; -1: it has ended. */
+int rendezvous_descriptor(const struct rendezvous_client *client);
+
 /* The address by which this rank reaches the rendezvous, e.g. "10.0.0.7": what it can publish to its peers.
  */
 const char *rendezvous_local_address(const struct rendezvous_client *client);

@@ -5,6 +5,8 @@
 #include "base/clock.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -183,7 +185,7 @@ static void survive(struct slot *slot)
     wait_for_notice(slot, epoch, HVD_NOTICE_ADDED);
     /* The next epoch is planned, but this one lasts. */
     int32_t ranks[] = {0, 1}, set;
-    CHECK(hvd_epoch_notice(slot->epochs, 0) == 0, "the notice of another epoch");
+    CHECK(hvd_epoch_notice(slot->epochs, 0) == HVD_NOTICE_LOST, "an epoch that is over");
     CHECK_OK(hvd_process_set_add(context, ranks, 2, &set, &check_status));
     hvd_shutdown(context);
     hvd_shutdown(must_enter(slot, must_wait(slot, epoch, 3), 3));
@@ -252,7 +254,7 @@ TEST(test_a_lost_epoch_ends_init)
     expect_one(&driver, "b waits 0 1 2");
     /* The process may have missed an epoch that began, and was lost, meanwhile. */
     tell(&driver, (hvd_news){.slot = "b", .epoch = 1, .rank = 1, .size = 2, .notice = HVD_NOTICE_LOST});
-    expect_one(&driver, "b waits 1 1 2");
+    expect_one(&driver, "b waits 1 1 -1");
     begin(&driver, 3, (const char *const[]){"b"}, 1);
     expect_ends(&driver, "", 1);
     pthread_join(slot.thread, NULL);
@@ -299,6 +301,14 @@ TEST(test_a_slot_is_out)
     driver_close(&driver);
 }
 
+static atomic_bool told_to_end;
+
+static void on_sigterm(int signal)
+{
+    (void)signal;
+    atomic_store(&told_to_end, true);
+}
+
 static void outlive_the_starter(struct slot *slot)
 {
     hvd_status status;
@@ -308,6 +318,10 @@ static void outlive_the_starter(struct slot *slot)
     CHECK(hvd_epoch_notice(slot->epochs, 0) == 0, "a notice");
     code = hvd_epoch_done(slot->epochs, &status);
     CHECK(code == HVD_PEER_LOST, "%s: %s", hvd_code_name(code), status.text);
+    int64_t deadline = clock_after(SECONDS);
+    while (!atomic_load(&told_to_end) && clock_now() < deadline)
+        usleep(1000);
+    CHECK(atomic_load(&told_to_end), "no SIGTERM");
 }
 
 TEST(test_the_starter_ends)
@@ -315,10 +329,13 @@ TEST(test_the_starter_ends)
     struct driver driver;
     struct slot slot;
     driver_open(&driver);
+    struct sigaction before, sigterm = {.sa_handler = on_sigterm};
+    sigaction(SIGTERM, &sigterm, &before);
     start(&slot, "a", &driver, outlive_the_starter);
     expect_one(&driver, "a ready");
     driver_close(&driver);
     pthread_join(slot.thread, NULL);
+    sigaction(SIGTERM, &before, NULL);
 }
 
 TEST(test_wrong_news_and_configs_are_refused)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ _core.init({"epoch": "1"})
 assert hvd.size() == 1
 while not (notice := _core.epoch_notice(1)):
     time.sleep(0.01)
-assert notice == 2 and _core.epoch_notice(0) == 0
+assert notice == 2 and _core.epoch_notice(0) == 4  # that one is over
 hvd.shutdown()
 place = _core.epoch_wait(1, 100.0, False)
 assert place["state"] == "out" and "host x is bad" in place["reason"], place
@@ -56,6 +57,34 @@ except HorovodInternalError as error:
     assert error.code == "PEER_LOST", error.code
 place = _core.epoch_wait(0, 100.0)
 assert place["state"] == "over", place
+"""
+STARTER = """
+import sys, time
+from horovod import _core
+rendezvous = _core.Rendezvous("127.0.0.1", sys.argv[1])
+rendezvous.assign("epochs", 0, [(str(rank), rank, None) for rank in range(2)])
+print(rendezvous.port, flush=True)
+time.sleep(1000)
+"""
+# The first one trains and never commits; the second one ignores SIGTERM.
+ORPHAN = """
+import signal, time
+import numpy as np, horovod as hvd
+
+hvd.init(process_sets="dynamic")
+alone = hvd.add_process_set([0])
+
+@hvd.elastic.run
+def train(state):
+    if hvd.rank() == 1:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("trains", flush=True)
+    while hvd.rank() == 1:
+        time.sleep(1)
+    while True:
+        hvd.allreduce(np.ones(1), name="x", process_set=alone)
+
+train(hvd.elastic.ObjectState(step=0))
 """
 
 
@@ -106,6 +135,30 @@ def test_a_lost_epoch_ends_init(driver: Driver) -> None:
     driver.wait_for("a", b"waits 0 1 -1")
     driver.rendezvous.tell(JOB, "a", "over")
     assert alone.wait(DEADLINE) == 0
+
+
+def test_ranks_end_with_their_starter(launcher: Launcher) -> None:
+    secret = secrets.token_hex(16)
+    starter = launcher.start("-c", STARTER, secret, program=sys.executable)
+    assert starter.stdout
+    shared = {
+        "HOROVOD_RENDEZVOUS": f"127.0.0.1:{int(starter.stdout.readline())}", "HOROVOD_SECRET": secret,
+        "HOROVOD_JOB": JOB, "HOROVOD_EPOCH": "0", "HOROVOD_ELASTIC": "1", "HOROVOD_GRACE_SECONDS": "1",
+    }  # fmt: skip
+    ranks = [
+        launcher.start(
+            "-c", ORPHAN, program=sys.executable, env=launcher.environment(HOROVOD_SLOT=slot, **shared)
+        )
+        for slot in "01"
+    ]
+    for rank in ranks:
+        assert rank.stdout
+        assert rank.stdout.readline() == "trains\n"
+    starter.kill()
+    errors = [rank.communicate(timeout=DEADLINE)[1] for rank in ranks]
+    codes = [rank.returncode for rank in ranks]
+    assert codes == [-signal.SIGTERM, -signal.SIGKILL], errors
+    assert all("has ended; this one ends, too" in text for text in errors), errors
 
 
 def test_wrong_news_are_refused(driver: Driver) -> None:
