@@ -207,7 +207,9 @@ def serve() -> None:
                 say(pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         if 0 in readable:
             line = sys.stdin.readline()
-            if not line:
+            if not line:  # the tests have ended, perhaps by a signal
+                for pid in children.values():
+                    os.kill(pid, signal.SIGKILL)
                 return
             pid = os.fork()
             if pid == 0:
