@@ -83,6 +83,7 @@ hvd_code elastic_configure(struct membership_config *config, const struct option
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "how many ranks? Say -np N or --min-np N beside --host-discovery-script");
     *config = (struct membership_config){
+        .listed = !options->discovery_script,
         .start = (int)start,
         .min = (int)(options->min_num_proc ? options->min_num_proc : start),
         .max =

@@ -51,7 +51,7 @@ static struct census take_census(const struct membership *m, int64_t now)
         census.starting += slot->state == SLOT_STARTING;
         census.ready += slot->state == SLOT_READY && offered;
         census.staying += slot_is_member(slot) && offered;
-        census.holders += slot_is_member(slot) && offered && slot_may_hold_state(slot);
+        census.holders += slot_is_member(slot) && offered && slot_may_hold_state(m, slot);
     }
     plan(m, &census);
     return census;
@@ -92,7 +92,7 @@ static void enter(struct membership *m, struct membership_rank *ranks, int size)
 static bool holds_state(const struct membership *m, const struct membership_rank *ranks, int size)
 {
     for (int rank = 0; rank < size; rank++) {
-        if (m->slots[ranks[rank].slot].holds_state)
+        if (slot_may_hold_state(m, &m->slots[ranks[rank].slot]))
             return true;
     }
     return false;
@@ -113,21 +113,30 @@ static void put_out(struct membership *m, int64_t now, int slot, enum membership
     slot_failed(m, now, slot, true);
 }
 
-/* Returns the member that most others have lost, if connections between the same members have broken for the
- * third time within a minute; otherwise -1. */
-static int find_cut_off(struct membership *m, int64_t now, const struct membership_rank *ranks, int size)
+/* Notes when an epoch follows that has the same members. */
+static void count_reconnect(struct membership *m, int64_t now, const struct membership_rank *ranks, int size)
 {
-    int worst = -1, most = 0;
     bool same = size == m->size && !(m->noticed & (MEMBERSHIP_LESS | MEMBERSHIP_MORE));
     for (int rank = 0; same && rank < size; rank++)
         same = ranks[rank].slot == m->ranks[rank].slot;
-    if (!same) {
-        m->reconnects[0] = m->reconnects[1] = NEVER;
-        return -1;
-    }
-    bool again = m->reconnects[1] != NEVER && now - m->reconnects[1] < RECONNECT_WINDOW;
-    m->reconnects[1] = m->reconnects[0];
-    m->reconnects[0] = now;
+    for (int i = RECONNECTS - 1; i >= 0; i--)
+        m->reconnects[i] = !same ? NEVER : i > 0 ? m->reconnects[i - 1] : now;
+}
+
+/* Whether as many epochs that changed nothing follow each other within a minute. */
+static bool has_reconnected(const struct membership *m, int64_t now, int times)
+{
+    int64_t first = m->reconnects[times - 1];
+    return first != NEVER && now - first < RECONNECT_WINDOW;
+}
+
+/* Returns the member that most others have lost, if connections between the same members have broken for the
+ * third time within a minute; otherwise -1. */
+static int find_cut_off(const struct membership *m, int64_t now, const struct membership_rank *ranks,
+                        int size)
+{
+    int worst = -1, most = 0;
+    bool again = has_reconnected(m, now, 3);
     for (int rank = 0; again && rank < size; rank++) {
         int count = 0;
         for (int i = 0; i < size; i++)
@@ -147,6 +156,7 @@ static void begin(struct membership *m, int64_t now, const struct census *census
     if (!ranks)
         return;
     int cut_off;
+    count_reconnect(m, now, ranks, size);
     if (!holds_state(m, ranks, size)) {
         finish_for_cause(m, "no rank is left that holds the state of the training");
     } else if (size < m->config.min && !m->finishing) {
@@ -158,6 +168,12 @@ static void begin(struct membership *m, int64_t now, const struct census *census
     } else if ((cut_off = find_cut_off(m, now, ranks, size)) >= 0) {
         put_out(m, now, cut_off, MEMBERSHIP_CUT_OFF);
         wake_at(m, now);
+    } else if (has_reconnected(m, now, RECONNECTS)) {
+        action_finish(
+            m, &(struct cause){-1, 1}, MEMBERSHIP_TERM,
+            "the same ranks have started again %d times within a minute, though none was lost: they "
+            "fail at the same place each time",
+            RECONNECTS);
     } else {
         enter(m, ranks, size);
         return;
@@ -214,6 +230,16 @@ static void notice_changes(struct membership *m, int64_t now, const struct censu
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
+/* Programs that use no epochs report nothing. */
+static bool was_entered(const struct membership *m)
+{
+    for (int rank = 0; rank < m->size; rank++) {
+        if (m->slots[m->ranks[rank].slot].entered)
+            return true;
+    }
+    return false;
+}
+
 static void end_without_members(struct membership *m, const struct census *census)
 {
     if (census->done)
@@ -222,6 +248,9 @@ static void end_without_members(struct membership *m, const struct census *censu
         action_finish(m, &m->failed, MEMBERSHIP_TERM, "%s", "");
     else if (m->cause.exit_code && !m->finishing)
         finish_for_cause(m, "no rank is left that holds the state of the training");
+    else if (!m->finishing && was_entered(m))
+        action_finish(m, &(struct cause){-1, 1}, MEMBERSHIP_TERM,
+                      "all ranks have ended, and none has reported that its work is complete");
     else
         action_finish(m, &m->cause, m->cause.exit_code ? MEMBERSHIP_TERM : MEMBERSHIP_KEEP, "%s", "");
 }

@@ -1,5 +1,6 @@
 /* failures.c - what follows from the failure of a process, or the loss of a host. */
 #include "membership/failures.h"
+#include "membership/actions.h"
 #include "membership/hosts.h"
 #include "membership/slots.h"
 
@@ -37,7 +38,7 @@ static bool another_host_has_members(const struct membership *m, int64_t now, in
 {
     for (int i = 0; i < m->slot_count; i++) {
         const struct slot *slot = &m->slots[i];
-        if (slot->host != host && slot_is_member(slot) && slot_may_hold_state(slot) &&
+        if (slot->host != host && slot_is_member(slot) && slot_may_hold_state(m, slot) &&
             slot_seat_is_offered(m, slot, now))
             return true;
     }
@@ -54,22 +55,45 @@ static bool host_has_members(const struct membership *m, int host)
     return false;
 }
 
-/* The host of a failed process is left out if that leaves members elsewhere. Otherwise another process gets
- * the seat, until the seat has had too many failures. */
-void slot_failed(struct membership *m, int64_t now, int number, bool member)
+/* Returns true if that was once too often. */
+static bool count_failure(const struct membership *m, int64_t now, struct seat *seat)
 {
-    const struct slot *slot = &m->slots[number];
-    struct seat *seat = &m->hosts[slot->host].seats[slot->seat];
-    bool can_go = member ? another_host_has_members(m, now, slot->host) : !host_has_members(m, slot->host);
     if (now - seat->counted > MEMBERSHIP_RESTARTS_WINDOW) {
         seat->failures = 0;
         seat->counted = now;
     }
     seat->failures++;
     seat->retry = time_add(now, retry_pause(seat->failures));
-    bool too_often = seat->failures > m->config.restarts;
+    return seat->failures > m->config.restarts;
+}
+
+static void close_seat(struct membership *m, const struct slot *slot)
+{
+    struct host *host = &m->hosts[slot->host];
+    struct seat *seat = &host->seats[slot->seat];
+    if (seat->closed)
+        return;
+    seat->closed = true;
+    action_say(m, "slot %d of %.100s has failed %d times and is no longer used", slot->seat, host->name,
+               seat->failures);
+}
+
+void seat_failed(struct membership *m, int64_t now, int number)
+{
+    const struct slot *slot = &m->slots[number];
+    if (count_failure(m, now, &m->hosts[slot->host].seats[slot->seat]))
+        close_seat(m, slot);
+}
+
+/* The host of a failed process is left out if that leaves members elsewhere. Otherwise another process gets
+ * the seat, until the seat has had too many failures. */
+void slot_failed(struct membership *m, int64_t now, int number, bool member)
+{
+    const struct slot *slot = &m->slots[number];
+    bool can_go = member ? another_host_has_members(m, now, slot->host) : !host_has_members(m, slot->host);
+    bool too_often = count_failure(m, now, &m->hosts[slot->host].seats[slot->seat]);
     if (can_go && (too_often || !m->config.restart))
         leave_out(m, now, slot->host);
     else if (too_often)
-        seat->closed = true;
+        close_seat(m, slot);
 }

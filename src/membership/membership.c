@@ -19,7 +19,8 @@ struct membership *membership_new(const struct membership_config *config)
     m->random = config->seed;
     m->epoch = -1;
     m->gathering = m->starved = m->deadline = NEVER;
-    m->reconnects[0] = m->reconnects[1] = NEVER;
+    for (int i = 0; i < RECONNECTS; i++)
+        m->reconnects[i] = NEVER;
     m->cause.slot = m->failed.slot = -1;
     return m;
 }
@@ -130,6 +131,7 @@ void membership_waits(struct membership *m, int64_t now, int number, const struc
         slot->state = SLOT_READY;
     } else if (slot->state == SLOT_IN && (wait->after == m->epoch || (wait->after < m->epoch && m->broken))) {
         slot->state = SLOT_WAITING;
+        m->synced = m->synced || wait->holds_state;
         slot->holds_state = wait->holds_state || (slot->holds_state && wait->after < 0);
         slot->lost_rank = wait->after == m->epoch ? wait->lost_rank : -1;
         m->broken = true; /* it has left: nobody can enter this epoch any more */
@@ -155,8 +157,10 @@ void membership_done(struct membership *m, int64_t now, int number)
 static void end_of_member(struct membership *m, int64_t now, int number, int exit_code)
 {
     slot_lose(m, now, number, SLOT_ENDED);
-    if (!exit_code)
-        return; /* it has left by itself */
+    if (!exit_code) {
+        seat_failed(m, now, number); /* it has left by itself: that says nothing about its host */
+        return;
+    }
     if (!m->cause.exit_code)
         m->cause = (struct cause){number, exit_code};
     slot_failed(m, now, number, true);

@@ -24,6 +24,7 @@ struct membership;
 
 struct membership_config {
     bool fixed;       /* the ranks stay the same from start to end: the first failure ends the job */
+    bool listed;      /* all hosts are known from the start: there will be no other ones */
     int start;        /* seats that the first epoch waits for */
     int min, max;     /* ranks of an epoch */
     int64_t settle;   /* after a loss, for more losses with the same cause */

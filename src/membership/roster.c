@@ -19,7 +19,7 @@ static int add_members(const struct membership *m, int64_t now, int kept, struct
         if (!slot_is_member(slot))
             continue;
         bool stays = slot_seat_is_offered(m, slot, now);
-        if (!stays && (kept == 0 || !slot_may_hold_state(slot)))
+        if (!stays && (kept == 0 || !slot_may_hold_state(m, slot)))
             continue;
         kept -= !stays;
         ranks[size++] = (struct membership_rank){m->ranks[rank].slot, slot->host, slot->seat, false};

@@ -8,6 +8,8 @@
 
 #define NEVER INT64_MAX
 
+#define RECONNECTS 10
+
 #define EXIT_TEMPORARY 75 /* sysexits.h: EX_TEMPFAIL. A later try may find the hosts */
 
 enum slot_state {
@@ -65,19 +67,20 @@ struct membership {
     struct membership_rank *ranks, *planned; /* [size], [planned_size] */
     int epoch, size, planned_size;
     bool broken;    /* a member of the running epoch was lost, or waits for the next one */
+    bool synced;    /* a process has said that it holds the state: it was common to an epoch */
     bool finishing; /* the function has returned on a member: no newcomers any more */
     bool finished;  /* MEMBERSHIP_FINISH was issued */
     bool no_memory;
-    unsigned noticed;      /* to members of the running epoch */
-    int64_t lost;          /* when the last member was lost */
-    int64_t moved;         /* when a member was last lost, or waited */
-    int64_t gathering;     /* since when newcomers are ready; NEVER: there are none */
-    int64_t starved;       /* since when there are too few seats; NEVER: there are enough */
-    int64_t said;          /* when that was last said */
-    int64_t deadline;      /* for membership_tick */
-    int64_t reconnects[2]; /* when the last epochs began that changed nothing, latest first */
-    struct cause cause;    /* of the running epoch's end */
-    struct cause failed;   /* of a member of the last epoch, after the function had returned on another one */
+    unsigned noticed;               /* to members of the running epoch */
+    int64_t lost;                   /* when the last member was lost */
+    int64_t moved;                  /* when a member was last lost, or waited */
+    int64_t gathering;              /* since when newcomers are ready; NEVER: there are none */
+    int64_t starved;                /* since when there are too few seats; NEVER: there are enough */
+    int64_t said;                   /* when that was last said */
+    int64_t deadline;               /* for membership_tick */
+    int64_t reconnects[RECONNECTS]; /* when the last epochs began that changed nothing, latest first */
+    struct cause cause;             /* of the running epoch's end */
+    struct cause failed; /* of a member of the last epoch, after the function had returned on another one */
     uint64_t random;
     struct membership_action *actions; /* [action_count], those before next_action have been fetched */
     int action_count, action_capacity, next_action;
@@ -99,9 +102,10 @@ static inline bool slot_is_member(const struct slot *slot)
     return slot->state == SLOT_IN || slot->state == SLOT_WAITING;
 }
 
-static inline bool slot_may_hold_state(const struct slot *slot)
+/* Until the first epoch has agreed on a state, all have what the program starts with. */
+static inline bool slot_may_hold_state(const struct membership *m, const struct slot *slot)
 {
-    return slot->state == SLOT_IN || slot->holds_state;
+    return !m->synced || slot->state == SLOT_IN || slot->holds_state;
 }
 
 static inline bool slot_lives(const struct slot *slot)

@@ -40,7 +40,7 @@ static void check_kept(struct world *world, const struct membership_rank *ranks,
         all += program->has_state;
     }
     world->tally->kept_members += (uint64_t)kept;
-    if (!all)
+    if (!all && world->durable >= 0)
         violation(world, "nobody in epoch %d holds the state", epoch);
     if (kept && holders && size - kept >= world->config.min)
         violation(world, "epoch %d has members whose seats are not offered", epoch);
@@ -188,9 +188,10 @@ void check_collective(struct world *world, const struct mesh *mesh)
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
 /* As the launcher knows. */
-static bool could_continue(const struct program *program)
+static bool could_continue(const struct world *world, const struct program *program)
 {
-    return !program->dismissed && !program->ended && program->has_state && !program->returned;
+    bool holds = program->has_state || !world->synced;
+    return !program->dismissed && !program->ended && holds && !program->returned;
 }
 
 void check_finish(struct world *world, int exit_code)
@@ -199,7 +200,7 @@ void check_finish(struct world *world, int exit_code)
     bool starved = world->now - world->began >= world->config.timeout;
     for (int rank = 0; world->mesh_count && rank < mesh->size && exit_code; rank++) {
         bool limit = world->mesh_count - 1 == world->config.reset_limit;
-        if (could_continue(&world->programs[mesh->ranks[rank].slot]) && !limit && !starved)
+        if (could_continue(world, &world->programs[mesh->ranks[rank].slot]) && !limit && !starved)
             violation(world, "the job ends, but slot %d could go on", mesh->ranks[rank].slot);
     }
     for (int rank = 0; world->mesh_count && rank < mesh->size && !exit_code; rank++) {

@@ -178,9 +178,19 @@ static void agree(struct world *world, struct program *program)
     submit(world, program, PHASE_AGREEING);
 }
 
+/* Before there is a state, that of rank 0 counts. */
+static void count_first_rank(struct mesh *mesh)
+{
+    bool any = false;
+    for (int rank = 0; rank < mesh->size; rank++)
+        any = any || mesh->records[rank].has_state;
+    mesh->records[0].has_state |= !any;
+}
+
 static void receive(struct world *world, struct program *program)
 {
-    const struct mesh *mesh = &world->meshes[program->epoch];
+    struct mesh *mesh = &world->meshes[program->epoch];
+    count_first_rank(mesh);
     const struct record *own = &mesh->records[mesh_rank(mesh, program->slot)];
     int version = agreement_version(mesh->records, mesh->size);
     int source = agreement_source(mesh->records, mesh->size, version);
@@ -264,7 +274,7 @@ void program_collective(struct world *world, const struct happening *happening)
         receive(world, program);
         break;
     case PHASE_RECEIVING:
-        program->has_state = true;
+        program->has_state = world->synced = true;
         check_synced(world, &world->meshes[program->epoch], program);
         train(world, program);
         break;
@@ -309,7 +319,6 @@ struct program *program_add(struct world *world, int slot, int host, int seat, b
                                 .newcomer = newcomer,
                                 .epoch = -1,
                                 .lost_rank = -1,
-                                .has_state = !newcomer,
                                 .live = {.hash = 1},
                                 .copy = {.hash = 1},
                                 .dies_at = -1};

@@ -111,6 +111,7 @@ struct world {
     struct mesh *meshes; /* by epoch */
     int mesh_count;
     int steps, commit_every;
+    bool synced;                       /* some rank holds the state */
     int durable;                       /* the newest version that was committed on all ranks of an epoch */
     int cuts[CUT_LIMIT][2], cut_count; /* slots between which connections break */
     int faults;                        /* still to come */

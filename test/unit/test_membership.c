@@ -283,6 +283,51 @@ TEST(test_a_failed_process_is_started_again_if_asked_for)
     EXPECT("release a"); /* twice within ten minutes */
 }
 
+/* As a failed one, but its host is not to blame. */
+TEST(test_a_process_that_leaves_by_itself)
+{
+    struct membership_config config = elastic(2, 1, 2);
+    config.restarts = 1;
+    open_running(config, "a:1,b:1", 2);
+    ends(1, 0);
+    EXPECT("notice 0 lost");
+    pass(0.9);
+    EXPECT("");
+    pass(0.2);
+    EXPECT("start 2 b.0");
+    ready(2);
+    waits_for(0, 0, 1);
+    pass(0.1);
+    EXPECT("epoch 1: 0 2+");
+    ends(2, 0);
+    pass(500);
+    EXPECT("say slot 0 of b has failed 2 times and is no longer used;notice 1 lost");
+}
+
+TEST(test_a_job_whose_seats_are_used_up)
+{
+    struct membership_config config = elastic(2, 2, 2);
+    config.restarts = 1;
+    config.listed = true;
+    open_running(config, "a:2", 2);
+    ends(1, 3);
+    waits_for(0, 0, 1);
+    pass(2);
+    EXPECT("notice 0 lost;start 2 a.1");
+    ends(2, 4);
+    pass(0.1);
+    EXPECT("say slot 1 of a has failed 2 times and is no longer used;finish 3 slot 1 term: the job needs 2 "
+           "slots, and there are only 1");
+}
+
+TEST(test_a_job_that_can_never_start)
+{
+    struct membership_config config = elastic(3, 2, 3);
+    config.listed = true;
+    open_job(config, "a:2");
+    EXPECT("prepare a;finish 75 slot -1 term: the job needs 3 slots, and there are only 2");
+}
+
 TEST(test_a_job_ends_with_its_last_member)
 {
     open_running(elastic(3, 1, 3), "a:3", 3);
@@ -321,6 +366,33 @@ TEST(test_an_epoch_needs_the_state)
     membership_waits(machine, now, 1, &(struct membership_wait){.after = 1, .lost_rank = 0});
     pass(1);
     EXPECT("notice 1 lost;finish 75 slot -1 term: no rank is left that holds the state of the training");
+}
+
+static void waits_without_state(int slot, int after)
+{
+    membership_waits(machine, now, slot, &(struct membership_wait){.after = after, .lost_rank = -1});
+}
+
+/* The first epoch is lost before its ranks have agreed on a state: all have what the program starts with. */
+TEST(test_a_loss_before_there_is_a_state)
+{
+    open_running(elastic(3, 1, 3), "a:3", 3);
+    ends(1, 137);
+    waits_without_state(0, 0);
+    waits_without_state(2, 0);
+    pass(2);
+    EXPECT("notice 0 lost;epoch 1: 0 2;start 3 a.1");
+    ready(3);
+    pass(20);
+    waits_for(0, 1, -1);
+    waits_for(2, 1, -1);
+    pass(1);
+    EXPECT("notice 1 more;notice 1 more lost;epoch 2: 0 2 3+");
+    ends(0, 137);
+    ends(2, 137);
+    waits_without_state(3, 2);
+    pass(1);
+    EXPECT("notice 2 lost;finish 137 slot 0 term: no rank is left that holds the state of the training");
 }
 
 TEST(test_a_rank_that_hangs_is_ended)
@@ -366,6 +438,38 @@ TEST(test_ranks_that_lose_each_other_meet_again)
     waits_for(2, 2, 0);
     pass(1);
     EXPECT("notice 2 lost;end 2 term cut off;epoch 3: 0 1");
+}
+
+/* Their program fails by itself, at the same place each time. */
+TEST(test_ranks_that_reset_for_ever)
+{
+    open_running(elastic(2, 1, 2), "a:2", 2);
+    for (int epoch = 0; epoch < 9; epoch++) {
+        waits_for(0, epoch, -1);
+        waits_for(1, epoch, -1);
+        seen[0] = 0;
+        drain();
+        pass(0.1);
+    }
+    EXPECT("notice 8 lost;epoch 9: 0 1");
+    waits_for(0, 9, -1);
+    waits_for(1, 9, -1);
+    pass(0.1);
+    EXPECT("notice 9 lost;finish 1 slot -1 term: the same ranks have started again 10 times within a minute, "
+           "though none was lost: they fail at the same place each time");
+}
+
+TEST(test_resets_that_are_rare)
+{
+    open_running(elastic(2, 1, 2), "a:2", 2);
+    for (int epoch = 0; epoch < 20; epoch++) {
+        seen[0] = 0;
+        waits_for(0, epoch, -1);
+        waits_for(1, epoch, -1);
+        drain();
+        pass(7);
+    }
+    EXPECT("notice 19 lost;epoch 20: 0 1");
 }
 
 TEST(test_an_old_question_is_no_wait)
@@ -551,6 +655,16 @@ TEST(test_a_loss_between_two_ends)
     EXPECT("finish 0 slot -1 keep");
 }
 
+TEST(test_all_leave_without_a_result)
+{
+    open_running(elastic(2, 1, 2), "a:2", 2);
+    ends(0, 0);
+    ends(1, 0);
+    EXPECT(
+        "notice 0 lost;finish 1 slot -1 term: all ranks have ended, and none has reported that its work is "
+        "complete");
+}
+
 TEST(test_programs_that_use_no_epochs)
 {
     open_job(elastic(2, 1, 2), "a:2");
@@ -559,7 +673,7 @@ TEST(test_programs_that_use_no_epochs)
     ends(0, 0);
     ends(1, 0);
     pass(1);
-    EXPECT("notice 0 lost;start 2 a.0;finish 0 slot -1 keep");
+    EXPECT("notice 0 lost;finish 0 slot -1 keep");
 }
 
 /* ---- jobs whose ranks stay the same -------------------------------------------------------------------- */
