@@ -171,7 +171,6 @@ static hvd_code open_context(struct hvd_context *context, const hvd_config *conf
     TRY(identity_find(context, config ? config->mpi_comm : NULL, deadline, status));
     TRY(recorder_open(context, status));
     TRY(nonfinite_open(context, status));
-    TRY(stacks_open(&context->stacks, settings, &context->page, status));
     TRY(observe_open(context, status));
     TRY(tuning_open(context, status));
     TRY(join(context, deadline, status));
@@ -182,6 +181,7 @@ static hvd_code open_context(struct hvd_context *context, const hvd_config *conf
     /* The progress lock is free from the start, so the mesh must be armed, as by a release. */
     mesh_arm(context->world->mesh);
     TRY(drive_start_thread(context, status));
+    TRY(stacks_open(&context->stacks, settings, &context->page, status));
     mesh_wake(context->world->mesh); /* messages may have arrived before it was armed */
     return HVD_OK;
 }

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STEPS = 32, WRONG_STEP = 3, NAMES = 3, ELEMENTS = 10, LARGE = (64 << 10) / 4 + 1 };
+enum { STEPS = 32, WRONG_STEP = 3, NAMES = 3, ELEMENTS = 10, LARGE = (16 << 10) / 4 + 1 };
 enum { LASTING = 25 }; /* steps, if they may have been left out */
 
 static int wrong_rank(const struct member *member)
