@@ -601,3 +601,12 @@ def test_compiled_ddp(rank: int, size: int) -> None:
     model = nn.parallel.DistributedDataParallel(network())
     compiled = torch.compile(model, backend="aot_eager")
     check_equal(train(compiled, torch.optim.Adam(model.parameters(), 0.01), batches(size)[:, rank]), size)
+
+
+def test_a_store_out_of_reach_is_an_error_that_stays() -> None:
+    """So an elastic job ends, unless it was a lost rank."""
+    from horovod.torch.distributed import _store_at
+
+    with pytest.raises(hvd.HorovodInternalError, match="can't connect to the store") as caught:
+        _store_at([], 1, "token", timedelta(seconds=1))
+    assert caught.value.code == "MISMATCH"

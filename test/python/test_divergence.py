@@ -91,8 +91,9 @@ def test_abort(abort: None, said: list[str | None]) -> None:
     several()
     arrays = make_arrays()
     arrays["layer.0"] += hvd.rank()
-    with pytest.raises(HorovodInternalError, match=r"since step 1-5: layer\.0 first"):
+    with pytest.raises(HorovodInternalError, match=r"since step 1-5: layer\.0 first") as caught:
         run(ParameterCheck("abort"), arrays, EVERY, lambda step: None)
+    assert caught.value.code == "MISMATCH"  # which ends an elastic job
     hvd.barrier()
 
 

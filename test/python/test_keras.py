@@ -339,8 +339,9 @@ def test_ranks_that_disagree(rank: int) -> None:
 @on_several_ranks
 def test_other_numbers_of_variables(rank: int, size: int) -> None:
     given = variables(*[(1,)] * (1 + rank))
-    with pytest.raises(HorovodInternalError, match=r"the ranks have \[1, 2.* variables, by rank"):
+    with pytest.raises(HorovodInternalError, match=r"the ranks have \[1, 2.* variables, by rank") as caught:
         hvd.broadcast_variables(given, 0)
+    assert caught.value.code == "MISMATCH"
     assert float(hvd.allreduce(1.0)) == 1
 
 

@@ -26,7 +26,8 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
     values = [np.array(variable.numpy()) for variable in variables]
     counts = horovod.allgather(np.array([len(values)]), "broadcast_variables").tolist()
     if len(set(counts)) > 1:
-        raise HorovodInternalError(f"broadcast_variables: the ranks have {counts} variables, by rank")
+        text = f"broadcast_variables: the ranks have {counts} variables, by rank"
+        raise HorovodInternalError(text, code="MISMATCH")
     handles = [
         horovod.broadcast_async_(value, root_rank, f"broadcast_variables.{place}")
         for place, value in enumerate(values)

@@ -13,17 +13,20 @@ class HorovodInternalError(RuntimeError):
 
     Attributes:
         code: the code of the engine: ``"MISMATCH"`` (the job continues), ``"PEER_LOST"``, ``"TIMED_OUT"`` or
-            ``"SHUT_DOWN"`` (it has failed), …; "": Python code raised it.
+            ``"SHUT_DOWN"`` (it has failed), …; "": the program raised it.
         lost_rank: the first rank that is lost, silent, late or gone; None: there is none.
         host: its host, or the host that is cut off from all others; "": unknown.
         cause: ``"connection"``, ``"silence"``, ``"host"``, ``"network"``, ``"stall"``, ``"left"`` or
             ``"none"``, see ``hvd_cause`` in horovod.h.
     """
 
-    code: str = ""
     lost_rank: int | None = None
     host: str = ""
     cause: str = "none"
+
+    def __init__(self, *args: object, code: str = "") -> None:
+        super().__init__(*args)
+        self.code = code
 
 
 _ENDS_EPOCH = ("PEER_LOST", "SHUT_DOWN", "TIMED_OUT", "REFUSED", "")
@@ -60,7 +63,14 @@ class JobFailedError(RuntimeError):
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818
-    """Hosts joined an elastic job or left it. ``skip_sync``: the state is the same on all that stay."""
+    """Hosts joined an elastic job or left it.
+
+    Attributes:
+        skip_sync: the state is the same on all that stay.
+        saved: the state whose ``commit`` has raised this, so its values have been kept; None: another call.
+    """
+
+    saved: object = None
 
     def __init__(self, skip_sync: bool = False) -> None:
         super().__init__(skip_sync)

@@ -160,7 +160,7 @@ class ParameterCheck:
         _core.parameters_checked(text, speaker == _core.placement()[0] and which != self._said)
         self._said = which
         if self._aborts:
-            raise HorovodInternalError(text)
+            raise HorovodInternalError(text, code="MISMATCH")
 
 
 _joins = [0]  # of this rank so far, which all ranks end at the same step

@@ -106,10 +106,13 @@ def _store_at(hosts: list[str], port: int, token: str, timeout: timedelta) -> An
             if store.check([token]):
                 store.set_timeout(timeout)
                 return store
+    if basics.is_initialized():
+        _core.health()  # raises if rank 0 is lost, from which an elastic job recovers
     raise HorovodInternalError(
         f"rank {basics.rank()} can't connect to the store of torch.distributed, which rank 0 serves at port "
         f"{port} of {', '.join(hosts)}; set HOROVOD_ADVERTISED_ADDRESS on its host to an address that "
-        "the others can reach"
+        "the others can reach",
+        code="MISMATCH",
     )
 
 
