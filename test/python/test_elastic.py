@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import horovod as hvd
-from horovod.common import elastic, recovery
+from horovod.common import elastic, epochs, recovery
 from horovod.common.elastic import run_fn
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -67,11 +67,11 @@ def test_order_of_calls() -> None:
     assert calls_of() == ["sync", "train"]
     assert calls_of(failing("PEER_LOST")) == ["sync", "train", "restore", *ANEW, "sync", "train"]
     assert calls_of(failing("")) == ["sync", "train", "restore", *ANEW, "sync", "train"]
-    assert calls_of(HostsUpdatedInterrupt()) == ["sync", "train", "save", *ANEW, "sync", "train"]
-    assert calls_of(HostsUpdatedInterrupt(True)) == ["sync", "train", "save", *ANEW, "train"]
+    assert calls_of(HostsUpdatedInterrupt()) == ["sync", "train", *ANEW, "sync", "train"]
+    assert calls_of(HostsUpdatedInterrupt(True)) == ["sync", "train", *ANEW, "train"]
     several = calls_of(HostsUpdatedInterrupt(True), failing("TIMED_OUT"), failing("SHUT_DOWN"))
     assert several == [
-        *("sync", "train", "save", *ANEW),
+        *("sync", "train", *ANEW),
         *("train", "restore", *ANEW),
         *("sync", "train", "restore", *ANEW),
         *("sync", "train"),
@@ -119,8 +119,8 @@ def test_one_function_at_a_time() -> None:
 def test_ranks_skip_sync_together(rank: int) -> None:
     """One that lost a rank meanwhile makes all others synchronize, also those that need not."""
     errors = failing("PEER_LOST") if rank == 0 else HostsUpdatedInterrupt(skip_sync=True)
-    kept = "restore" if rank == 0 else "save"
-    assert calls_of(errors) == ["sync", "train", kept, *ANEW, "sync", "train"]
+    kept = ["restore"] if rank == 0 else []
+    assert calls_of(errors) == ["sync", "train", *kept, *ANEW, "sync", "train"]
 
 
 def test_a_function_is_repeated_in_the_same_process(rank: int, size: int) -> None:
@@ -158,25 +158,121 @@ def test_all_ranks_hear_of_hosts_in_the_same_call(rank: int, size: int, update: 
     assert caught.value.skip_sync == skips
     if rank == size - 1:
         elastic.notification_manager.handle_hosts_updated(7, update)
-    state.commit()  # it is no news
+    with pytest.raises(HostsUpdatedInterrupt):
+        state.commit()  # another change in the same second
     elastic.notification_manager.remove_listener(state)
-    state.on_hosts_updated(8, update)
-    state.on_reset()
-    state.commit()
+    if rank == size - 1:
+        state.on_hosts_updated(6, update)
+    state.commit()  # an older one is no news
     assert state._host_messages.empty()
 
 
-def test_a_commit_that_is_interrupted_is_not_repeated() -> None:
-    state = Recorded()
-    state.on_hosts_updated(1, 2)
+def test_changes_that_come_while_the_ranks_change_are_kept() -> None:
+    """Those that have come before are part of the new set of ranks."""
+    state, messages = Recorded(), [failing("PEER_LOST")]
 
-    def train(state: Recorded) -> None:
-        state.calls.append("train")
-        if len(state.calls) == 2:
+    def train(state: Recorded) -> int:
+        while messages:
+            state.on_hosts_updated(3, 2)
+            raise messages.pop()
+        with pytest.raises(HostsUpdatedInterrupt) as caught:
+            state.check_host_updates()
+        assert caught.value.skip_sync
+        state.check_host_updates()
+        return 1
+
+    assert run_fn(train, lambda: state.on_hosts_updated(3, 1))(state) == 1
+
+
+class Counted(elastic.ObjectState):
+    """A state of a user's own, with slots and a commit of its own."""
+
+    __slots__ = ("saves",)
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(hvd.broadcast_object, hvd.rank, **values)
+        self.saves = 0
+
+    def save(self) -> None:
+        self.saves += 1
+        super().save()
+
+    def commit(self) -> None:
+        super().commit()
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["commit", "check"])
+def test_an_interrupted_step_is_saved_once(commits: bool) -> None:
+    state, other = Counted(step=0), Counted(step=0)
+
+    def train(state: Counted) -> int:
+        if state.step < 2:
+            before = state.saves
+            state.step += 1
+            (state if commits else other).on_hosts_updated(state.step, 2)
+            try:
+                state.commit() if commits else other.commit()
+            finally:
+                assert state.saves == before + commits
+        state.restore()
+        return int(state.step)
+
+    state.save()
+    first = state.saves
+    assert run_fn(train, lambda: None)(state) == 2
+    assert state.saves == first + 3  # the first synchronization saves, too
+
+
+def test_a_commit_in_which_a_rank_is_lost_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps after it count when the ranks change without another commit."""
+    state, calls = hvd.elastic.ObjectState(step=0), iter(range(3))
+    notices = mock.MagicMock(side_effect=[failing("PEER_LOST"), epochs.ADDED])
+    monkeypatch.setattr(epochs, "notice", notices)
+
+    def train(state: Any) -> int:
+        call = next(calls)
+        if call == 0:
+            state.step = 1
             state.commit()
+        if call == 1:
+            assert state.step == 1
+            state.step = 5
+            state.check_host_updates()
+        state.restore()
+        return int(state.step)
 
-    run_fn(train, lambda: None)(state)
-    assert state.calls == ["sync", "train", "save", "reset", "first", "second", "sync", "train"]
+    assert run_fn(train, lambda: None)(state) == 5
+    assert notices.call_count == 2
+
+
+class Slotted:
+    """A state that derives from nothing and takes no attributes."""
+
+    __slots__ = ("synced",)
+
+    def __init__(self) -> None:
+        self.synced = 0
+
+    def sync(self) -> None:
+        self.synced += 1
+
+    def restore(self) -> None:
+        pass
+
+    def on_reset(self) -> None:
+        pass
+
+    def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        pass
+
+
+def test_a_state_of_any_class() -> None:
+    state = Slotted()
+    train = mock.MagicMock(
+        side_effect=[failing("PEER_LOST"), HostsUpdatedInterrupt(), "done"], __name__="train"
+    )
+    assert run_fn(train, lambda: None)(state) == "done"
+    assert state.synced == 3
 
 
 # -- objects --------------------------------------------------------------------------------------------
@@ -299,6 +395,17 @@ def test_a_transfer_that_fails_keeps_the_commit(
     assert state.value == "second"
 
 
+def test_memory_is_not_given_back_while_operations_write_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = mock.MagicMock()
+    engine.submit.side_effect = ["first", "second", ValueError("refused")]
+    monkeypatch.setattr(recovery, "_core", engine)
+    monkeypatch.setattr(recovery, "_PIECE_BYTES", 4)
+    verdict = recovery._Verdict(version=1, sources=[0], receivers=[1], first_set=0)
+    with pytest.raises(ValueError, match="refused"):
+        recovery._exchange([memoryview(bytearray(12))], verdict, {0: 0})
+    engine.wait.assert_called_once_with(["first", "second"])
+
+
 # -- the agreement --------------------------------------------------------------------------------------
 
 
@@ -307,14 +414,17 @@ def test_verdicts() -> None:
     draw = random.Random(1)
     for _ in range(2000):
         size, hosts = draw.randint(2, 12), draw.randint(1, 4)
+        shares = draw.random() < 0.3  # only rank 0 can give away a part
         records = [
             recovery._Record(
-                draw.random() < 0.7, draw.randint(5, 6), draw.randint(0, 3), draw.randrange(hosts)
+                draw.random() < 0.7, shares, draw.randint(5, 6), draw.randint(0, 3), draw.randrange(hosts)
             )
             for _ in range(size)
         ]
         verdict = recovery.decide(records)
         held = [record.version for record in records if record.holds]
+        if shares and records[0].holds:
+            held = [records[0].version]
         if not held:
             assert (verdict.sources, verdict.receivers) == ([0], [*range(1, size)])
             continue

@@ -222,6 +222,78 @@ def test_a_handler_of_ones_own(registry: None, rank: int) -> None:
     assert state.counter.count == 9 and counter.count == 0
 
 
+def joins(state: Any) -> None:
+    """Synchronizes as the loop does after the ranks have changed."""
+    state._joins = True
+    try:
+        state.sync()
+    finally:
+        state._joins = False
+
+
+def test_a_handler_of_ones_own_and_the_rest_are_of_one_commit(registry: None, rank: int) -> None:
+    """Although rank 0, whose value the handler gives away, lacks the newest one."""
+    model = network(1)
+    state = hvd.elastic.TorchState(model=model, counter=Counter(0), step=0)
+    state.sync()
+    for step in (1, 2):
+        if step == 1 or rank > 0:
+            state.step = state.counter.count = step
+            train(model, OPTIMIZERS["sgd"](model))
+            state.save()
+    joins(state)
+    assert (state.step, state.counter.count) == (1, 1)
+    assert same(contents(model), hvd.broadcast_object(contents(model)))
+    state.restore()
+    assert (state.step, state.counter.count) == (1, 1)
+
+
+def test_a_handler_of_ones_own_that_failed_is_synchronized_again(
+    registry: None, rank: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if size == 1:
+        pytest.skip("needs several ranks")
+    model = network(rank)
+    state = hvd.elastic.TorchState(model=model, counter=Counter(5), step=3)
+    state.sync()
+    if rank == size - 1:
+        model = network(7)
+        state = hvd.elastic.TorchState(model=model, counter=Counter(0), step=0)
+
+    def fails(_: Any) -> None:
+        raise hvd.HorovodInternalError("a rank is lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CounterHandler, "sync", fails)
+        with pytest.raises(hvd.HorovodInternalError):
+            joins(state)
+    state.restore()
+    joins(state)
+    assert (state.step, state.counter.count) == (3, 5)
+    state.restore()
+    assert (state.step, state.counter.count) == (3, 5)
+    assert same(contents(model), hvd.broadcast_object(contents(model)))
+
+
+def test_a_handler_of_ones_own_on_a_rank_0_without_a_commit(registry: None, rank: int, size: int) -> None:
+    if size == 1:
+        pytest.skip("needs several ranks")
+    state = hvd.elastic.TorchState(counter=Counter(5))
+    state.sync()
+    if rank == 0:
+        state = hvd.elastic.TorchState(counter=Counter(0))
+        with pytest.raises(RuntimeError, match="rank 0 lacks the commit"):
+            joins(state)
+        hvd.shutdown()
+    else:
+        with pytest.raises(hvd.HorovodInternalError):
+            joins(state)
+    state.restore()
+    assert state.counter.count == (5 if rank else 0)
+    hvd.shutdown()
+    hvd.init()
+
+
 def test_a_handler_that_is_replaced_has_its_own_way(rank: int) -> None:
     class Loud(ModelStateHandler):
         synced = 0

@@ -68,9 +68,6 @@ class State:
         get_rank: returns this process's rank, for subclasses.
     """
 
-    _just_saved = False  # nothing has happened since `save`
-    _joins = False  # `sync` is called because this process has joined an epoch
-
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
         self._rank = get_rank
@@ -87,7 +84,6 @@ class State:
 
     def on_reset(self) -> None:
         """Is called when this process has joined the next set of ranks: calls ``reset`` and the callbacks."""
-        self._host_messages = queue.Queue()
         self.reset()
         for callback in self._reset_callbacks:
             callback()
@@ -103,20 +99,27 @@ class State:
             HostsUpdatedInterrupt: as ``check_host_updates``.
         """
         self.save()
-        self._just_saved = True  # and stays so if the next line raises
-        self.check_host_updates()
-        self._just_saved = False
+        try:
+            self.check_host_updates()
+        except HostsUpdatedInterrupt as interrupt:
+            interrupt.saved = self
+            raise
 
     def check_host_updates(self) -> None:
         """Raises HostsUpdatedInterrupt on all ranks, in the same call, if hosts were added or removed."""
         changes = epochs.notice()
         while not self._host_messages.empty():
             timestamp, update = self._host_messages.get()
-            if timestamp > self._last_updated_timestamp:
+            if timestamp >= self._last_updated_timestamp:  # one second may have several changes
                 self._last_updated_timestamp, changes = timestamp, changes | int(update)
         removed, added = _agree("elastic.hosts", (changes & epochs.REMOVED, changes & epochs.ADDED))
         if removed or added:
             raise HostsUpdatedInterrupt(skip_sync=not added)
+
+    def _forget_hosts(self) -> None:
+        """Drops the changes so far, when this process is about to join a set of ranks that has them."""
+        while not self._host_messages.empty():
+            self._host_messages.get()
 
     def save(self) -> None:
         """Keeps the present values in memory, for ``restore``."""
@@ -147,6 +150,7 @@ class ObjectState(State):
         super().__init__(bcast_object, get_rank)
         self._saved_state: dict[str, Any] = dict(kwargs)
         self._commit = Commit(self._describe, self._make_room, self._fill)
+        self._joins = False  # `sync` is called because this process has joined an epoch
         for name, value in kwargs.items():
             setattr(self, name, value)
 
@@ -166,25 +170,19 @@ class ObjectState(State):
         When ranks have come or gone the latest commit counts, and only ranks that lack it receive it. If the
         program itself calls ``sync``, all receive the present values of rank 0.
         """
-        self._sync()
-
-    def _sync(self) -> bool:
-        """Does ``sync``; returns true, on all ranks, if a rank has received values."""
-        joins, self._joins = self._joins, False
         commit = self._commit
-        if not (joins and commit.holds):
+        if not (self._joins and commit.holds):
             commit.holds = False
             self.save()
         before, held = commit.version, commit.holds
         try:
-            moved = recover(commit)
+            recover(commit)
         except BaseException:
             if held and not commit.holds:  # the copy is lost, but the values themselves are equal to it
                 self.save()
                 commit.version, commit.holds = before, True
             raise
         commit.holds = True
-        return moved
 
     def _describe(self) -> tuple[Any, list[Any]]:
         """Returns what has been saved: what can be pickled, and memory, see ``Commit``."""
@@ -218,9 +216,16 @@ def _alone() -> Iterator[None]:
 
 def _synchronize(state: Any, skip_sync: bool) -> None:
     """Calls ``state.sync`` on all ranks, or on none: on none if every rank says that it may be left out."""
-    if _agree("elastic.sync", (not skip_sync,))[0]:
-        state._joins = True
+    if not _agree("elastic.sync", (not skip_sync,))[0]:
+        return
+    if not isinstance(state, ObjectState):
         state.sync()
+        return
+    state._joins = True
+    try:
+        state.sync()
+    finally:
+        state._joins = False
 
 
 def run_fn(func: Callable[..., T], reset: Callable[[], None]) -> Callable[..., T]:
@@ -255,6 +260,8 @@ def _repeat(func: Callable[[], T], state: Any, reset: Callable[[], None]) -> T:
     while True:
         try:
             if resets:
+                if isinstance(state, State):
+                    state._forget_hosts()  # and keep those that come in the meantime
                 reset()
                 state.on_reset()
             _synchronize(state, skip_sync)
@@ -267,7 +274,7 @@ def _repeat(func: Callable[[], T], state: Any, reset: Callable[[], None]) -> T:
             state.restore()
             skip_sync = False
         except HostsUpdatedInterrupt as interrupt:
-            if isinstance(state, State) and not state._just_saved:
+            if isinstance(state, ObjectState) and interrupt.saved is not state:
                 state.save()  # what has happened since the last commit counts
             skip_sync = interrupt.skip_sync
         else:

@@ -32,6 +32,12 @@ class Commit:
         contents: returns a description that can be pickled, and the memory that belongs to it.
         make_room: returns memory for the contents of another rank, by their description.
         fill: is called when that memory has been filled.
+
+    Attributes:
+        version: commits so far.
+        holds: this copy belongs to the job, not only to this process, and is complete.
+        share: all ranks call it to give those contents of rank 0 that are in no memory to the others; None:
+            there are no such contents.
     """
 
     def __init__(
@@ -41,17 +47,19 @@ class Commit:
         fill: Callable[[], None],
     ) -> None:
         self.contents, self.make_room, self.fill = contents, make_room, fill
-        self.version = 0  # commits so far
-        self.holds = False  # this copy belongs to the job, not only to this process, and is complete
+        self.version = 0
+        self.holds = False
+        self.share: Callable[[], None] | None = None
 
 
-_FORMAT = struct.Struct("<?qqq")  # of a record
+_FORMAT = struct.Struct("<??qqq")  # of a record
 
 
 class _Record(NamedTuple):
     """What a rank says in the agreement."""
 
     holds: bool
+    shares: bool  # see Commit.share
     version: int
     transfers: int
     host: int
@@ -79,8 +87,14 @@ def _host() -> int:
 
 
 def decide(records: Sequence[_Record]) -> _Verdict:
-    """Returns the same verdict on every rank. If no rank holds a commit, what rank 0 has counts."""
-    version = max((record.version for record in records if record.holds), default=records[0].version)
+    """Returns the same verdict on every rank. If no rank holds a commit, what rank 0 has counts.
+
+    That of rank 0 also counts if only rank 0 can give away a part of it. A newer one has not returned on all
+    ranks, as rank 0 lacks it.
+    """
+    first = records[0]
+    held = [record.version for record in records if record.holds]
+    version = first.version if not held or (first.shares and first.holds) else max(held)
     holders = [rank for rank, each in enumerate(records) if each.holds and each.version == version] or [0]
     sources: dict[int, int] = {}
     for rank in holders:
@@ -96,28 +110,38 @@ def is_alone() -> bool:
     return not _core.is_initialized() or _core.placement()[1] == 1
 
 
-def recover(commit: Commit) -> bool:
-    """Gives every rank the commit that counts; returns true if anything was sent. All ranks call it.
+def recover(commit: Commit) -> None:
+    """Gives every rank the commit that counts. All ranks call it.
 
     Raises:
         HorovodInternalError: a rank is lost. The copy of a rank that was to receive one is lost.
+        RuntimeError: on rank 0, which lacks what only it could give to the others.
     """
     global _transfers
     if is_alone():
-        return False
+        return
     own = _core.placement()[0]
-    record = _Record(commit.holds, commit.version, _transfers, _host())
+    record = _Record(commit.holds, commit.share is not None, commit.version, _transfers, _host())
     records = [_Record.unpack(each) for each in gather_bytes(record.pack(), "elastic.agreement", 0)]
     verdict = decide(records)
     if not verdict.receivers:
-        return False
+        return
+    if own == 0 and record.shares and not record.holds and any(each.holds for each in records):
+        raise RuntimeError(
+            "rank 0 lacks the commit that others have, and a handler of the state can only give away what "
+            "rank 0 has: this process ends, and the others go on"
+        )
     if verdict.first_set:
         _transfers = verdict.first_set - _FIRST_SET + len(verdict.sources)
     if own in verdict.receivers:
         _receive(commit, verdict)
     elif own in verdict.sources:
         _send(commit, verdict, own)
-    return True
+    if commit.share:
+        commit.share()
+    if own in verdict.receivers:
+        commit.version, commit.holds = verdict.version, True
+        commit.fill()
 
 
 def _open_sets(verdict: _Verdict, own: int) -> dict[int, int]:
@@ -138,12 +162,14 @@ def _pieces(memory: list[Any]) -> list[Any]:
 def _exchange(memory: list[Any], verdict: _Verdict, sets: dict[int, int]) -> None:
     """Sends or receives every piece of the memory that comes from a source whose set is open here."""
     handles = []
-    for number, piece in enumerate(_pieces(memory)):
-        source = verdict.sources[number % len(verdict.sources)]
-        if source in sets:
-            request = _core.describe(BROADCAST, root=source, process_set=sets[source])
-            handles.append(_core.submit(request, f"elastic.state.{number}", (piece,)))
-    _core.wait(handles)
+    try:
+        for number, piece in enumerate(_pieces(memory)):
+            source = verdict.sources[number % len(verdict.sources)]
+            if source in sets:
+                request = _core.describe(BROADCAST, root=source, process_set=sets[source])
+                handles.append(_core.submit(request, f"elastic.state.{number}", (piece,)))
+    finally:
+        _core.wait(handles)  # also after an error: until then they write to the memory
     for number in filter(None, sets.values()):
         _core.process_set_remove(number)
 
@@ -162,5 +188,3 @@ def _receive(commit: Commit, verdict: _Verdict) -> None:
     description = pickler().loads(broadcast_bytes(None, first, "elastic.description", sets[first]))
     commit.holds = False
     _exchange(commit.make_room(description), verdict, sets)
-    commit.version, commit.holds = verdict.version, True
-    commit.fill()

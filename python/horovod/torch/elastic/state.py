@@ -238,6 +238,8 @@ class TorchState(ObjectState):
         for name in given:
             self.__dict__.setdefault(name, None)
         super().__init__(broadcast_object, rank, **values)
+        if self._sent().keys() != self._handlers.keys():
+            self._commit.share = self._share
 
     def __setattr__(self, name: str, value: Any) -> None:
         handler = self.__dict__.get("_handlers", {}).get(name)
@@ -263,13 +265,12 @@ class TorchState(ObjectState):
             handler.reset()
         super().reset()
 
-    def _sync(self) -> bool:
-        moved = super()._sync()
+    def _share(self) -> None:
         sent = self._sent()
         for name, handler in self._handlers.items():
-            if moved and name not in sent:
+            if name not in sent:
                 handler.sync()
-        return moved
+                handler.save()
 
     def _sent(self) -> dict[str, StateDictHandler]:
         """Returns the handlers whose contents are sent as memory; the others have a way of their own."""
