@@ -3,8 +3,9 @@
 ``python elastic_trainer.py STEPS`` is one process. ``python elastic_trainer.py`` without arguments forks one
 for each line of its stdin, as importing PyTorch takes most of the life of such a process: see ``serve``.
 ``KILL="step phase"`` makes a process kill itself there, the ranks stop early when the file ``STOP`` exists,
-and ``PACE`` is for how many seconds each step sleeps. It prints a line for each call of the function and each
-step, and at the end the number of steps and the hash of them all.
+``PACE`` is for how many seconds each step sleeps, and ``COMMITS`` after how many steps there is a commit. It
+prints a line for each call of the function and each step, and at the end the number of steps and the hash of
+them all.
 """
 
 from __future__ import annotations
@@ -130,7 +131,10 @@ def train(state: Any, steps: int) -> str:
         count(state, next(order))
         train_step(state, state.model, state.optimizer)
         say("STEP", state.step, f"{time.monotonic():.4f}")
-        state.commit()
+        if state.step % int(os.environ.get("COMMITS", "1")) == 0:
+            state.commit()
+        else:
+            state.check_host_updates()
         here(state.step, "between")
     return f"{state.step} {state.chain}"
 

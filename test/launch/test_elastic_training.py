@@ -109,6 +109,19 @@ def test_a_newcomer_dies_before_it_is_ready(job: ElasticJob) -> None:
     assert job.epoch == 0
 
 
+def test_steps_without_a_commit_reach_a_newcomer(job: ElasticJob) -> None:
+    """Also if the commit before them was interrupted by the loss of a rank."""
+    job.steps = 100_000
+    seldom = {"COMMITS": "40"}
+    job.start(3, {0: seldom, 1: seldom | {"KILL": "40 commit"}, 2: seldom})
+    job.until(lambda: job.epoch == 1 and job.made() > 42)
+    (added,) = job.add(**seldom)
+    job.until(lambda: job.epoch == 2 and len(job.lines(added, "STEP")) > 3)
+    job.stop()
+    job.finish()
+    check(job, {"1"})
+
+
 def test_process_sets_go_on(job: ElasticJob) -> None:
     """Without the members that are lost, renumbered, also on a process that joins."""
     job.program = "use_sets"
