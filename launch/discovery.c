@@ -56,6 +56,53 @@ static void read_lines(const struct discovery *discovery, char *text, struct hos
     }
 }
 
+static const struct host *find_host(const struct hosts *hosts, const char *name)
+{
+    for (int i = 0; i < hosts->count; i++) {
+        if (strcmp(hosts->list[i].name, name) == 0)
+            return &hosts->list[i];
+    }
+    return NULL;
+}
+
+/* What one run leaves out may be a mistake of it: slots are removed only when two in a row do not name them.
+ * New ones count at once. */
+static hvd_code add_last_hosts(struct hosts *hosts, const struct hosts *last, hvd_status *status)
+{
+    for (int i = 0; i < hosts->count; i++) {
+        const struct host *earlier = find_host(last, hosts->list[i].name);
+        if (earlier && earlier->slots > hosts->list[i].slots)
+            hosts->list[i].slots = earlier->slots;
+    }
+    for (int i = 0; i < last->count; i++) {
+        if (!find_host(hosts, last->list[i].name))
+            TRY(hosts_append(hosts, &last->list[i], status));
+    }
+    return HVD_OK;
+}
+
+/* Takes the place of what the run before has named. */
+static void deliver(struct discovery *discovery, struct hosts *hosts)
+{
+    struct hosts all = {.apart = true};
+    hvd_status status;
+    hvd_code code = HVD_OK;
+    for (int i = 0; i < hosts->count && !code; i++)
+        code = hosts_append(&all, &hosts->list[i], &status);
+    if (!code)
+        code = add_last_hosts(&all, &discovery->last, &status);
+    if (code) {
+        fail(discovery, status.text);
+        hosts_free(hosts);
+    } else {
+        discovery->succeeded = true;
+        hosts_free(&discovery->last);
+        discovery->last = *hosts;
+        discovery->found(discovery, &all);
+    }
+    hosts_free(&all);
+}
+
 static void take_hosts(struct discovery *discovery)
 {
     struct wire_writer *text = &discovery->text;
@@ -68,13 +115,11 @@ static void take_hosts(struct discovery *discovery)
         return;
     }
     read_lines(discovery, (char *)text->bytes, &hosts, &wrong);
-    discovery->succeeded = true;
     if (wrong.code)
         complain(discovery, wrong.text, "; its other lines count");
     else
         discovery->said[0] = '\0';
-    discovery->found(discovery, &hosts);
-    hosts_free(&hosts);
+    deliver(discovery, &hosts);
 }
 
 /* ---- the process ----------------------------------------------------------------------------------------
@@ -144,6 +189,7 @@ static void start(struct discovery *discovery)
                                         .owner = discovery,
                                         .credit = OUTPUT_LINE_BYTES};
     discovery->text.length = 0;
+    discovery->text.failed = false;
     discovery->ended = discovery->late = false;
     pid_t pid = output_open(&discovery->output, &discovery->table->loop, &end, &status) ? UV_EMFILE : 0;
     child.files[1] = end;
@@ -193,4 +239,5 @@ void discovery_free(struct discovery *discovery)
 {
     output_free(&discovery->output);
     wire_writer_free(&discovery->text);
+    hosts_free(&discovery->last);
 }

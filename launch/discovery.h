@@ -23,6 +23,7 @@ struct discovery {
     int64_t deadline;     /* for the script to end, and then for its output */
     struct output output; /* stdout of the script */
     struct wire_writer text;
+    struct hosts last;         /* as the last run that succeeded has named them */
     char said[DISCOVERY_TEXT]; /* the last complaint; "": the last run was right */
 };
 

@@ -2,6 +2,7 @@
  * only the loss of this host ends the job. One thread, the loop's. */
 #include "elastic.h"
 #include "faults.h"
+#include "rlimits.h"
 #include "say.h"
 #include "starter.h"
 
@@ -16,9 +17,10 @@
 #include <string.h>
 
 #define SETTLE_SECONDS   0.05
-#define REJOIN_SECONDS   30.0
+#define SILENT_SECONDS   5.0
 #define GATHER_SECONDS   1.0
 #define DEFAULT_TIMEOUT  600 /* seconds, as Horovod's */
+#define DEFAULT_REJOIN   120 /* seconds: a step, a commit or a validation may take that long */
 #define DEFAULT_RESTARTS 3
 #define MOST_RANKS       1024
 
@@ -86,10 +88,10 @@ hvd_code elastic_configure(struct membership_config *config, const struct option
         .listed = !options->discovery_script,
         .start = (int)start,
         .min = (int)(options->min_num_proc ? options->min_num_proc : start),
-        .max =
-            (int)(options->max_num_proc ? options->max_num_proc : (int64_t)setting_by_key("size")->maximum),
+        .max = (int)(options->max_num_proc ? options->max_num_proc : start),
         .settle = (int64_t)(SETTLE_SECONDS * CLOCK_SECOND),
-        .rejoin = (int64_t)(REJOIN_SECONDS * CLOCK_SECOND),
+        .rejoin = (options->rejoin_seconds ? options->rejoin_seconds : DEFAULT_REJOIN) * CLOCK_SECOND,
+        .silent = (int64_t)(SILENT_SECONDS * CLOCK_SECOND),
         .gather = (int64_t)(GATHER_SECONDS * CLOCK_SECOND),
         .timeout = timeout * CLOCK_SECOND,
         .reset_limit = options->reset_limit ? (int)(options->reset_limit - 1) : -1,
@@ -191,13 +193,15 @@ static void on_discovery_failed(struct discovery *discovery)
 
 static void prepare(struct elastic *elastic, int host)
 {
-    const struct host *entry = &elastic->table->hosts->list[host];
+    struct host *entry = &elastic->table->hosts->list[host];
     if (entry->local) {
         defer(elastic, ELASTIC_HOST_PREPARED, host);
         return;
     }
-    say(elastic->table, "host %s is left out: elastic jobs reach no other host than this one yet",
-        entry->name);
+    if (!entry->left_out)
+        say(elastic->table, "host %s is left out: elastic jobs reach no other host than this one yet",
+            entry->name);
+    entry->left_out = true;
     defer(elastic, ELASTIC_HOST_FAILED, host);
 }
 
@@ -307,6 +311,14 @@ static void give_notice(struct elastic *elastic, const struct membership_action 
 /* ---- processes ------------------------------------------------------------------------------------------
  */
 
+static int count_running(const struct table *table)
+{
+    int count = 0;
+    for (int i = 0; i < table->count; i++)
+        count += table->list[i]->pid && !table->list[i]->gone;
+    return count;
+}
+
 static void start(struct elastic *elastic, const struct membership_action *action)
 {
     struct table *table = elastic->table;
@@ -326,7 +338,8 @@ static void start(struct elastic *elastic, const struct membership_action *actio
     process->size = size;
     process->epoch = table->epoch + !first;
     process->apart = !first;
-    if (table->starter->start(process, &status)) {
+    hvd_code code = rlimits_check(table, count_running(table) + 1, true, &status);
+    if (code || table->starter->start(process, &status)) {
         process->gone = true;
         if (!table->ending)
             say(table, "%s", status.text);
@@ -434,6 +447,18 @@ void elastic_turn(struct elastic *elastic)
                        deadline > now ? (uint64_t)((deadline - now) / (CLOCK_SECOND / 1000)) + 1 : 0, 0);
 }
 
+static void tell_end(struct elastic *elastic, const struct membership_action *action)
+{
+    const char *reason = *action->text       ? action->text
+                         : action->exit_code ? "it has failed"
+                                             : "its work is complete";
+    for (int i = 0; i < elastic->table->count; i++) {
+        if (!elastic->table->list[i]->gone)
+            tell(elastic, elastic->table->list[i],
+                 (hvd_news){.kind = HVD_NEWS_OVER, .rank = -1, .reason = reason});
+    }
+}
+
 void elastic_act(struct elastic *elastic, const struct membership_action *action)
 {
     struct table *table = elastic->table;
@@ -457,11 +482,7 @@ void elastic_act(struct elastic *elastic, const struct membership_action *action
         say(table, "%s", action->text);
         break;
     case MEMBERSHIP_FINISH:
-        for (int i = 0; i < table->count; i++) {
-            if (!table->list[i]->gone)
-                tell(elastic, table->list[i],
-                     (hvd_news){.kind = HVD_NEWS_OVER, .rank = -1, .reason = action->text});
-        }
+        tell_end(elastic, action);
         break;
     default: /* a host without processes costs nothing */
         break;

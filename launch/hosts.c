@@ -150,7 +150,8 @@ static hvd_code add_host(struct hosts *hosts, struct host *host, hvd_status *sta
         bool same = strcasecmp(earlier->name, host->name) == 0 && strcmp(earlier->user, host->user) == 0 &&
                     earlier->port == host->port;
         if (same || (earlier->local && host->local && !hosts->apart)) {
-            earlier->slots += host->slots;
+            int64_t most = setting_by_key("size")->maximum;
+            earlier->slots += host->slots < most - earlier->slots ? host->slots : most - earlier->slots;
             return HVD_OK;
         }
     }

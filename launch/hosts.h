@@ -13,6 +13,7 @@ struct host {
     char user[64];  /* "": ssh's choice */
     int port;       /* of its sshd; 0: ssh's choice */
     bool local;     /* this host, which needs no ssh */
+    bool left_out;  /* of an elastic job, which has been reported */
     int64_t slots;  /* ranks that may run there */
     int ranks;      /* ranks that do, by hosts_layout */
 };

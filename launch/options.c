@@ -51,7 +51,7 @@ const struct option option_table[] = {
      "Continue with the remaining ranks when some fail, and with others that are added, as long as there are "
      "N; the job starts with -np"},
     {GROUP_ELASTIC, "max-np", "max-num-proc", "N", OPTION_COUNT, FIELD(max_num_proc),
-     "Use no more ranks than this, however many slots there are"},
+     "Use no more ranks than this, however many slots there are (as many as the job starts with)"},
     {GROUP_ELASTIC, "", "host-discovery-script", "FILE", OPTION_TEXT, FIELD(discovery_script),
      "Command that is run every second and prints the hosts to use, a line host:slots or host for each; "
      "instead of -H"},
@@ -59,6 +59,8 @@ const struct option option_table[] = {
      "Slots of hosts for which the script prints none"},
     {GROUP_ELASTIC, "", "elastic-timeout", "SECONDS", OPTION_COUNT, FIELD(elastic_timeout),
      "End the job when there were too few slots for so long (600) [HOROVOD_ELASTIC_TIMEOUT]"},
+    {GROUP_ELASTIC, "", "rejoin-seconds", "SECONDS", OPTION_COUNT, FIELD(rejoin_seconds),
+     "After a failure, end a rank that does not come back so long after all others have (120)"},
     {GROUP_ELASTIC, "", "reset-limit", "N", OPTION_LIMIT, FIELD(reset_limit),
      "End the job when its ranks have changed more than N times, for whatever reason"},
     {GROUP_ELASTIC, "", "blacklist-cooldown-range", "MIN MAX", OPTION_PAIR, FIELD(cooldown),
@@ -314,6 +316,7 @@ static const char *first_elastic(const struct options *options, bool makes_elast
     return options->max_num_proc      ? "--max-np"
            : options->slots_per_host  ? "--slots-per-host"
            : options->elastic_timeout ? "--elastic-timeout"
+           : options->rejoin_seconds  ? "--rejoin-seconds"
            : options->reset_limit     ? "--reset-limit"
            : options->cooldown[0]     ? "--blacklist-cooldown-range"
            : options->failed_slot     ? "--failed-slot"

@@ -76,6 +76,7 @@ struct options {
     const char *discovery_script;       /* command for the shell, or NULL */
     int64_t slots_per_host;             /* where it says none; 0: not given */
     int64_t elastic_timeout;            /* seconds; 0: not given */
+    int64_t rejoin_seconds;             /* 0: not given */
     int64_t reset_limit;                /* one more than the number; 0: not given */
     int64_t cooldown[2];                /* seconds; 0: not given */
     const char *failed_slot;            /* "restart:3", or NULL */

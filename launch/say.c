@@ -124,11 +124,30 @@ static bool raised_the_same(const struct process *process, const struct process 
            strcmp(process->fault->exception, first->fault->exception) == 0;
 }
 
+/* In an elastic job processes keep their number, while several may have had the same rank. */
+static int number_of(const struct process *process)
+{
+    return process->table->discovery ? process->slot : process->place.rank;
+}
+
+static const char *title_of(const struct table *table)
+{
+    return table->discovery ? "process" : "rank";
+}
+
+/* The end of a process that its elastic job has sent away is no news. */
+static bool is_told(const struct process *process, const struct process *first)
+{
+    bool sent_away = process->table->discovery && process->signalled;
+    return process != first && process->pid && process->exit_code != 0 && !sent_away;
+}
+
 /* Returns true if the two have consecutive ranks, and can be described together. */
 static bool are_alike(const struct process *one, const struct process *next, const struct process *first)
 {
-    return one != first && next != first && next->place.rank == one->place.rank + 1 &&
-           !next->pid == !one->pid && next->exit_code == one->exit_code && next->signal == one->signal &&
+    return one != first && next != first && number_of(next) == number_of(one) + 1 &&
+           is_told(next, first) == is_told(one, first) && !next->pid == !one->pid &&
+           next->exit_code == one->exit_code && next->signal == one->signal &&
            raised_the_same(next, first) == raised_the_same(one, first);
 }
 
@@ -143,16 +162,19 @@ static void say_others(struct table *table, const struct process *first)
             if (!are_alike(table->list[last], table->list[last + 1], first))
                 break;
         }
-        if (process == first || !process->pid || process->exit_code == 0)
+        if (!is_told(process, first))
             continue;
         if (named++ >= NAMED_OTHERS) {
             left += last - i + 1;
             continue;
         }
-        append_text(line, sizeof line, "%srank%s %d", *line ? ", " : "", last > i ? "s" : "",
-                    process->place.rank);
+        append_text(line, sizeof line, "%s%s%s %d", *line ? ", " : "", title_of(table),
+                    last == i          ? ""
+                    : table->discovery ? "es"
+                                       : "s",
+                    number_of(process));
         if (last > i)
-            append_text(line, sizeof line, "-%d", table->list[last]->place.rank);
+            append_text(line, sizeof line, "-%d", number_of(table->list[last]));
         append_text(line, sizeof line, " %s%s", raised_the_same(process, first) ? "raised the same and " : "",
                     outcome(process, text, sizeof text));
     }
@@ -173,8 +195,9 @@ void say_first_failure(const struct process *process, const hvd_fault *cause, ch
                  cause->status.text);
     } else {
         say_describe(process, text, sizeof text);
-        snprintf(verdict, VERDICT_LIMIT, "the first to fail was rank %d (pid %d) on %s: it %s after %.3f s",
-                 process->place.rank, process->pid, process_host(process)->name, text, seconds(process));
+        snprintf(verdict, VERDICT_LIMIT, "the first to fail was %s %d (pid %d) on %s: it %s after %.3f s",
+                 title_of(table), number_of(process), process->pid, process_host(process)->name, text,
+                 seconds(process));
     }
     if (table->size == 1)
         return;

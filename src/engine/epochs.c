@@ -55,6 +55,8 @@ static hvd_code follow(struct hvd_epochs *epochs, int64_t deadline, hvd_status *
     if (epochs->news.kind == HVD_NEWS_EPOCH)
         atomic_store(&epochs->noticed,
                      (uint64_t)epochs->news.epoch << 32 | (uint64_t)(unsigned)epochs->news.notice);
+    else /* it is in no epoch any more: whichever it is still in is lost */
+        atomic_store(&epochs->noticed, (uint64_t)UINT32_MAX << 32);
     return HVD_OK;
 }
 

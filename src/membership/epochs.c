@@ -73,6 +73,7 @@ static void enter(struct membership *m, struct membership_rank *ranks, int size)
         struct slot *slot = &m->slots[ranks[rank].slot];
         slot->state = SLOT_IN;
         slot->lost_rank = -1;
+        slot->warned = false;
     }
     m->epoch++;
     m->broken = false;
@@ -105,9 +106,10 @@ static void finish_for_cause(struct membership *m, const char *text)
 }
 
 /* The same follows as from a failure. */
-static void put_out(struct membership *m, int64_t now, int slot, enum membership_why why)
+static void put_out(struct membership *m, int64_t now, int slot, enum membership_step step,
+                    enum membership_why why)
 {
-    slot_end(m, now, slot, MEMBERSHIP_TERM, why);
+    slot_end(m, now, slot, step, why);
     if (!m->cause.exit_code)
         m->cause = (struct cause){slot, 1};
     slot_failed(m, now, slot, true);
@@ -166,7 +168,7 @@ static void begin(struct membership *m, int64_t now, const struct census *census
                       "Horovod was shutdown because number of resets during elastic job exceeded limit: %d",
                       m->config.reset_limit);
     } else if ((cut_off = find_cut_off(m, now, ranks, size)) >= 0) {
-        put_out(m, now, cut_off, MEMBERSHIP_CUT_OFF);
+        put_out(m, now, cut_off, MEMBERSHIP_TERM, MEMBERSHIP_CUT_OFF);
         wake_at(m, now);
     } else if (has_reconnected(m, now, RECONNECTS)) {
         action_finish(
@@ -181,21 +183,51 @@ static void begin(struct membership *m, int64_t now, const struct census *census
     free(ranks);
 }
 
-/* A program that has not entered may still be loading; and if no rank waits, all may be computing. */
+static bool all_have_lost(const struct membership *m, int rank, const struct census *census)
+{
+    int count = 0;
+    for (int i = 0; i < m->size; i++) {
+        const struct slot *slot = &m->slots[m->ranks[i].slot];
+        count += slot->state == SLOT_WAITING && slot->lost_rank == rank;
+    }
+    return count > 0 && count == census->waiting;
+}
+
+static void warn_late(struct membership *m, int64_t now, struct slot *slot)
+{
+    int64_t half = m->config.rejoin / 2;
+    if (slot->warned)
+        return;
+    if (now < time_add(m->moved, half)) {
+        wake_at(m, time_add(m->moved, half));
+        return;
+    }
+    slot->warned = true;
+    action_say(m, "all wait for process %d for %lld s; it is ended after %lld s, see --rejoin-seconds",
+               (int)(slot - m->slots), (long long)(half / CLOCK_SECOND),
+               (long long)(m->config.rejoin / CLOCK_SECOND));
+}
+
+/* A program that has not entered may still be loading; and if no rank waits, all may be computing. One that
+ * all have lost is stopped or cut off: SIGTERM would not reach it. */
 static void end_hung(struct membership *m, int64_t now, const struct census *census)
 {
     for (int rank = 0; rank < m->size; rank++) {
         int number = m->ranks[rank].slot;
-        const struct slot *slot = &m->slots[number];
-        int64_t limit = slot->entered && census->waiting ? m->config.rejoin : m->config.timeout;
+        struct slot *slot = &m->slots[number];
+        bool expected = slot->entered && census->waiting;
+        bool silent = expected && all_have_lost(m, rank, census);
+        int64_t limit = silent ? m->config.silent : expected ? m->config.rejoin : m->config.timeout;
         if (slot->state != SLOT_IN)
             continue;
-        if (now < time_add(m->moved, limit)) {
-            wake_at(m, time_add(m->moved, limit));
+        if (now >= time_add(m->moved, limit)) {
+            put_out(m, now, number, silent ? MEMBERSHIP_KILL : MEMBERSHIP_TERM, MEMBERSHIP_HUNG);
+            wake_at(m, now);
             continue;
         }
-        put_out(m, now, number, MEMBERSHIP_HUNG);
-        wake_at(m, now);
+        if (expected && !silent)
+            warn_late(m, now, slot);
+        wake_at(m, time_add(m->moved, limit));
     }
 }
 

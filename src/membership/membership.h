@@ -29,6 +29,7 @@ struct membership_config {
     int min, max;     /* ranks of an epoch */
     int64_t settle;   /* after a loss, for more losses with the same cause */
     int64_t rejoin;   /* a member that does not wait this long after the others have is hung */
+    int64_t silent;   /* the same of one that all others have lost; it is killed */
     int64_t gather;   /* newcomers that are ready wait this long for others that have been started */
     int64_t timeout;  /* without the seats for an epoch, the job ends after it */
     int reset_limit;  /* epochs after the first; -1: any number */

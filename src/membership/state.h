@@ -29,6 +29,7 @@ struct slot {
     int lost_rank;    /* which it has reported while waiting */
     bool holds_state; /* as it said when it last waited; members of epoch 0 from the start */
     bool entered;     /* it has asked for an epoch */
+    bool warned;      /* that it does not wait, in its epoch */
 };
 
 struct seat {

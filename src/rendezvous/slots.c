@@ -108,7 +108,7 @@ hvd_code slots_follow(struct rendezvous_client *client, const char *slot, uint32
     struct wire_writer value = {0};
     hvd_code code = rendezvous_follow(client, join(NEWS_PREFIX, slot, key), seen, deadline, &value, status);
     if (!code && !slot_news_decode(news, value.bytes, value.length))
-        code = status_set(status, HVD_REFUSED, "the news for slot '%.100s' are malformed", slot);
+        code = status_set(status, HVD_MISMATCH, "the news for slot '%.100s' are malformed", slot);
     wire_writer_free(&value);
     return code;
 }

@@ -276,6 +276,7 @@ static void be_sent_away(struct slot *slot)
     code = wait_for(slot, -1, SECONDS, &next, &status);
     CHECK(code == HVD_REFUSED && strstr(status.text, "host x has failed"), "%s: %s", hvd_code_name(code),
           status.text);
+    CHECK(hvd_epoch_notice(slot->epochs, 0) == HVD_NOTICE_LOST, "an epoch that goes on without it");
 }
 
 static void come_too_late(struct slot *slot)

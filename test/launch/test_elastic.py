@@ -20,12 +20,14 @@ STEPS = "300"
 class Job:
     """A job of examples/c/elastic, whose output is read while it runs."""
 
-    def __init__(self, launcher: Launcher, *options: str, steps: str = STEPS, **more: str) -> None:
+    def __init__(
+        self, launcher: Launcher, *options: str, steps: str = STEPS, pause: str = "20", **more: str
+    ) -> None:
         if not PROGRAM.exists():
             pytest.skip("the examples in C are not built")
         self.launcher, self.out, self.err = launcher, launcher.folder / "out", launcher.folder / "err"
         self.process: subprocess.Popen[str] = launcher.start(
-            *options, str(PROGRAM), steps, "20", stdout=self.out.open("w"), stderr=self.err.open("w"),
+            *options, str(PROGRAM), steps, pause, stdout=self.out.open("w"), stderr=self.err.open("w"),
             env=launcher.environment(**more),
         )  # fmt: skip
 
@@ -61,10 +63,10 @@ def sizes(text: str) -> list[int]:
 
 @pytest.fixture
 def script(launcher: Launcher) -> Path:
-    """A discovery script that prints the file `hosts`."""
+    """A discovery script that prints the file `hosts`, and adds a byte to the file `runs`."""
     (launcher.folder / "hosts").write_text("localhost:2\n")
     path = launcher.folder / "discover"
-    path.write_text(f"#!/bin/sh\ncat {launcher.folder}/hosts\n")
+    path.write_text(f"#!/bin/sh\necho >>{launcher.folder}/runs\ncat {launcher.folder}/hosts\n")
     path.chmod(0o755)
     return path
 
@@ -94,7 +96,8 @@ def test_the_host_of_a_killed_rank_is_left_out(launcher: Launcher) -> None:
 
 
 def test_hosts_come_and_go(launcher: Launcher, script: Path) -> None:
-    job = Job(launcher, "-np", "2", "--max-np", "6", "--min-np", "1", "--host-discovery-script", str(script))
+    options = ["-np", "2", "--max-np", "6", "--min-np", "1", "--host-discovery-script", str(script)]
+    job = Job(launcher, *options, pause="40")
     job.wait_for("step 20 with")
     (launcher.folder / "hosts").write_text("localhost:2\n\n  127.0.0.1 : 2 \n")
     job.wait_for("with 4 ranks")
@@ -106,9 +109,12 @@ def test_hosts_come_and_go(launcher: Launcher, script: Path) -> None:
 
 def test_too_few_slots_end_the_job(launcher: Launcher, script: Path) -> None:
     options = ["-np", "2", "--min-np", "2", "--elastic-timeout", "2"]
-    job = Job(launcher, *options, "--host-discovery-script", str(script))
+    job = Job(launcher, *options, "--host-discovery-script", str(script), pause="40")
     job.wait_for("step 20 with")
     (launcher.folder / "hosts").write_text("localhost:1\n")
+    runs = launcher.folder / "runs"
+    seen = runs.stat().st_size
+    assert wait_until(lambda: runs.stat().st_size >= seen + 4, DEADLINE)
     os.kill(job.ranks()[-1], signal.SIGKILL)
     text = job.finish(exit_code=137)
     assert "the job needs 2 slots and has had 1 for 2 s; see --min-np and --elastic-timeout" in text
@@ -172,6 +178,48 @@ def test_a_script_that_fails_later(launcher: Launcher, content: str, words: str)
     text = job.finish()
     assert words in text
     assert sizes(text) == [2]
+
+
+def test_one_empty_answer_of_the_script(launcher: Launcher) -> None:
+    """What one run leaves out stays; what two leave out goes."""
+    switch = launcher.folder / "switch"
+    script = f"echo localhost:1; if ! rm {switch} 2>/dev/null; then echo 127.0.0.1:1; fi"
+    job = Job(launcher, "-np", "2", "--min-np", "1", "--host-discovery-script", script)
+    job.wait_for("step 20 with")
+    switch.touch()
+    assert wait_until(lambda: not switch.exists(), DEADLINE)
+    text = job.finish()
+    assert sizes(text) == [2]
+    assert "is to end" not in text
+
+
+def test_without_a_maximum_the_job_does_not_grow(launcher: Launcher, script: Path) -> None:
+    (launcher.folder / "hosts").write_text("localhost:100000\nlocalhost:2147483647\n")
+    job = Job(launcher, "-np", "2", "--host-discovery-script", str(script))
+    assert sizes(job.finish()) == [2]
+
+
+def test_a_stopped_rank_is_killed(launcher: Launcher) -> None:
+    job = Job(launcher, "-np", "3", "--min-np", "2", "-H", "localhost:3", HOROVOD_TIMEOUT="2")
+    job.wait_for("step 20 with")
+    os.kill(job.ranks()[-1], signal.SIGSTOP)
+    text = job.finish()
+    assert sizes(text)[:2] == [3, 2]
+    assert "is to end: it did not come back when all others did" in text
+
+
+def test_the_end_names_processes(launcher: Launcher) -> None:
+    """The process that has failed before had the same rank as the last one."""
+    job = Job(launcher, "-np", "2", "--min-np", "2", "--failed-slot", "restart:1", "-H", "localhost:2")
+    for number in range(2):
+        job.wait_for("step [0-9]+ with", 20 * (number + 1))
+        os.kill(job.ranks()[-1], signal.SIGKILL)
+        if number == 0:
+            job.wait_for("epoch 1 has begun with 2 ranks")
+    text = job.finish(exit_code=137)
+    assert "slot 1 of localhost has failed 2 times and is no longer used" in text
+    assert "the job needs 2 slots, and there are only 1" in text
+    assert re.search(r"the first to fail was process \d \(pid \d+\)", text)
 
 
 def test_ctrl_c_leaves_nothing(launcher: Launcher) -> None:

@@ -41,6 +41,7 @@ void scenario_init(struct world *world)
     config->max = config->start + (chance(world, 50) ? seats : (int)below(world, 3));
     config->settle = 50 * MS;
     config->rejoin = 30 * SECOND;
+    config->silent = 5 * SECOND;
     config->gather = 10 * SECOND;
     config->timeout = 600 * SECOND;
     config->reset_limit = chance(world, 10) ? (int)below(world, 4) : -1;

@@ -124,6 +124,7 @@ static struct membership_config elastic(int start, int min, int max)
                                       .max = max,
                                       .settle = SECOND / 20,
                                       .rejoin = 30 * SECOND,
+                                      .silent = 5 * SECOND,
                                       .gather = 10 * SECOND,
                                       .timeout = 600 * SECOND,
                                       .reset_limit = -1,
@@ -401,9 +402,36 @@ TEST(test_a_rank_that_hangs_is_ended)
     ends(1, 137);
     waits_for(0, 0, 1);
     pass(29);
-    EXPECT("notice 0 lost;start 3 a.1");
+    EXPECT("notice 0 lost;start 3 a.1;say all wait for process 2 for 15 s; it is ended after 30 s, see "
+           "--rejoin-seconds");
     pass(2);
     EXPECT("end 2 term hung;epoch 1: 0");
+}
+
+/* SIGTERM does not end a stopped process. */
+TEST(test_a_rank_that_all_have_lost_is_killed)
+{
+    open_running(elastic(3, 1, 3), "a:3", 3);
+    waits_for(0, 0, 2);
+    waits_for(1, 0, 2);
+    pass(4);
+    EXPECT("notice 0 lost");
+    pass(2);
+    EXPECT("end 2 kill hung;epoch 1: 0 1");
+}
+
+/* It computes, and does not know yet that another one was lost. */
+TEST(test_a_rank_that_is_busy_comes_back)
+{
+    open_running(elastic(4, 1, 4), "a:4", 4);
+    ends(3, 137);
+    waits_for(0, 0, 3);
+    waits_for(1, 0, 2);
+    pass(20);
+    waits_for(2, 0, 3);
+    pass(1);
+    EXPECT("notice 0 lost;start 4 a.3;say all wait for process 2 for 15 s; it is ended after 30 s, see "
+           "--rejoin-seconds;epoch 1: 0 1 2");
 }
 
 TEST(test_a_program_that_still_loads_is_not_hung)
