@@ -213,8 +213,10 @@ bool host_pages_glance(struct host_pages *pages)
 /* Of ranks in this network namespace. Without memory or the kernel's answer nothing is known of them. */
 static void read_sockets(struct host_pages *pages)
 {
-    int *processes = pages->count ? calloc((size_t)pages->count, sizeof *processes) : NULL;
-    struct sockets *sockets = pages->count ? calloc((size_t)pages->count, sizeof *sockets) : NULL;
+    if (pages->count <= 0)
+        return;
+    int *processes = calloc((size_t)pages->count, sizeof *processes);
+    struct sockets *sockets = calloc((size_t)pages->count, sizeof *sockets);
     for (int i = 0; processes && i < pages->count; i++)
         processes[i] = pages->list[i].view.process;
     bool known = processes && sockets && sockets_read(processes, pages->count, sockets, NULL) == HVD_OK;

@@ -34,7 +34,7 @@ static void any_order(struct member *member)
         shuffle(order, NAMES, (uint64_t)(member->rank * 1000 + round));
         for (int i = 0; i < NAMES; i++) {
             int n = order[i];
-            char name[16];
+            char name[24];
             int length = (round * 7 + n) % 5 ? 3 + n : 1 + round;
             for (int e = 0; e < length; e++)
                 data[n][e] = (float)(member->rank + n + round);
@@ -57,7 +57,7 @@ static void waited_for_one(struct member *member)
         hvd_handle *handles[POLLED];
         float data[POLLED] = {1, 1, 1, 1};
         for (int i = 0; i < POLLED; i++) {
-            char name[16];
+            char name[24];
             snprintf(name, sizeof name, "tensor%d", i);
             handles[i] = submit_sum(member, name, &data[i], 1, 0);
         }

@@ -102,7 +102,7 @@ static void reducescatters_at_once(struct member *member)
     int64_t data[COUNT][COUNT], shapes[COUNT][1];
     hvd_handle *handles[COUNT];
     for (int n = 0; n < COUNT; n++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "at once %d", n);
         shapes[n][0] = n;
         for (int i = 0; i < n; i++)

@@ -34,7 +34,7 @@ static void step(struct member *member, uint64_t *state, int ranks, int set)
     static _Thread_local float data[TENSORS][LONGEST];
     hvd_handle *handles[TENSORS];
     int64_t lengths[TENSORS];
-    char names[TENSORS][16];
+    char names[TENSORS][24];
     for (int t = 0; t < TENSORS; t++) {
         lengths[t] = (int64_t)(random_next(state) % (random_next(state) % 3 ? 100 : LONGEST));
         snprintf(names[t], sizeof names[t], "tensor%d", t);

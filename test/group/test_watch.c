@@ -34,7 +34,7 @@ static void run_rounds(struct member *member)
     float data[TENSORS];
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < TENSORS; i++) {
-            char name[16];
+            char name[24];
             snprintf(name, sizeof name, "tensor%d", i);
             data[i] = 1;
             handles[i] = submit_sum(member, name, &data[i], 1, 0);

@@ -89,7 +89,7 @@ TEST(pages_are_resized)
 
 struct item {
     int number;
-    char key[12];
+    char key[24];
 };
 
 /* Keys of all lengths, added, replaced and removed, as a list of them says. */

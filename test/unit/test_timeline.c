@@ -283,7 +283,7 @@ TEST(test_start_and_stop_again)
     tell(timeline, EVENT_SUBMITTED, "before");
     timeline_stop(timeline);
     for (int round = 0; round < 20; round++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "round%d", round);
         start(timeline);
         tell(timeline, EVENT_SUBMITTED, name);
