@@ -69,12 +69,13 @@ static int64_t valid_time(const _Atomic int64_t *word, int64_t now)
     return time < 0 || time > now ? now : time;
 }
 
+/* A page is copied from its start to its end: of steps that ended after `now` the requests may be missing. */
 static void read_steps(struct history *history, const struct page *page, int64_t now)
 {
     for (int i = 0; i < PAGE_STEPS; i++) {
         const struct page_step *step = &page->steps[i];
         uint64_t count = atomic_load_explicit(&step->count, memory_order_relaxed);
-        if (count)
+        if (count && atomic_load_explicit(&step->reported, memory_order_relaxed) <= now)
             history->steps[history->step_count++] =
                 (struct history_step){.count = count,
                                       .number = atomic_load_explicit(&step->number, memory_order_relaxed),

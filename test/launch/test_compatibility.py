@@ -114,14 +114,14 @@ def check_parameters(expected: list[str], found: list[inspect.Parameter]) -> Non
 
 
 @pytest.mark.parametrize(("module", "name", "parameters", "state"), NAMES)
-def test_names(module: str, name: str, parameters: str, state: str) -> None:
+def test_names(module: str, name: str, parameters: str, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert state in STATES
     if module == "horovod.tensorflow":
         pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
     if module == "horovod.mxnet":
         pytest.importorskip("mxnet", reason="MXNet is not installed", exc_type=ImportError)
     if module == "horovod.keras":
-        os.environ.setdefault("KERAS_BACKEND", "torch")
+        monkeypatch.setenv("KERAS_BACKEND", os.environ.get("KERAS_BACKEND", "torch"))
         pytest.importorskip("keras", reason="Keras is not installed", exc_type=ImportError)
     found = find(module, name)
     assert (found is None) == (state in ("later", "left out"))

@@ -54,7 +54,11 @@ def test_the_question_of_a_question(launcher: Launcher) -> None:
     ssh.write_text("#!/bin/sh\necho > called\nexec sleep 60\n")
     ssh.chmod(0o700)
     env = launcher.environment(PATH=f"{launcher.folder}:{os.environ['PATH']}")
-    process = launcher.start("--status", "-H", "nowhere.invalid", env=env, cwd=launcher.folder)
+    ignored = signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # a shell's background jobs ignore it
+    try:
+        process = launcher.start("--status", "-H", "nowhere.invalid", env=env, cwd=launcher.folder)
+    finally:
+        signal.signal(signal.SIGQUIT, ignored)
     assert wait_until((launcher.folder / "called").exists)
     process.send_signal(signal.SIGQUIT)
     process.communicate(timeout=DEADLINE)

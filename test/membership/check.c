@@ -141,7 +141,9 @@ void check_dismissal(struct world *world, const struct membership_action *action
     if (action->why == MEMBERSHIP_HOST_OUT && is_counted_on(world, program) &&
         world->hosts[program->host].failed_at != world->now)
         violation(world, "slot %d ends, but no member of its host has failed", action->slot);
-    if (action->why == MEMBERSHIP_HUNG && program->alive && !program->hangs && !program->stopped_until)
+    /* One that has just continued may not have said so yet. */
+    bool stood = program->stopped_until || (program->continued && world->now - program->continued < SECOND);
+    if (action->why == MEMBERSHIP_HUNG && program->alive && !program->hangs && !stood)
         violation(world, "slot %d is ended as hung, but is not", action->slot);
 }
 

@@ -61,6 +61,7 @@ static void end_group(struct world *world, struct program *program)
 static void carry_on(struct world *world, struct program *program)
 {
     program->stopped_until = 0;
+    program->continued = world->now;
     note(world, "slot %d continues", program->slot);
     program_news(world, program);
 }

@@ -55,7 +55,8 @@ struct program {
     bool waits, dismissed, ended; /* as the launcher knows; */
     int known_code;               /* likewise */
     bool returned;
-    int64_t stopped_until; /* 0: it runs */
+    int64_t stopped_until; /* 0: it runs, */
+    int64_t continued;     /* since then */
     int epoch;             /* whose connections it has; -1: none */
     int after, answer;     /* of its open question; -1: no answer */
     bool has_state, failed;
