@@ -360,9 +360,12 @@ GROUP_TEST(test_metrics_that_are_nan, reduce_metrics, 1, 3, EVERY_TRANSPORT)
 static bool has_in_flight(const struct member *member)
 {
     struct page_summary page;
-    CHECK_OK(page_summarize(member->context->page.page, clock_now(), &page, &check_status));
+    struct page_copies *copies = page_copies_create();
+    CHECK(copies, "out of memory");
+    CHECK_OK(page_read(member->context->page.fd, copies, clock_now(), &page, &check_status));
     bool has = page.request_count > 0;
     page_summary_free(&page);
+    page_copies_free(copies);
     return has;
 }
 

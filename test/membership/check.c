@@ -150,8 +150,10 @@ void check_dismissal(struct world *world, const struct membership_action *action
 /* After all actions: members that are not in the new epoch have been told. */
 void check_left_out(struct world *world)
 {
+    if (world->mesh_count < 2)
+        return;
     const struct mesh *last = &world->meshes[world->mesh_count - 1];
-    for (int rank = 0; world->mesh_count > 1 && rank < last[-1].size; rank++) {
+    for (int rank = 0; rank < last[-1].size; rank++) {
         const struct program *program = &world->programs[last[-1].ranks[rank].slot];
         if (mesh_rank(last, program->slot) < 0 && !program->ended && !program->dismissed &&
             !program->returned)
