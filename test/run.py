@@ -386,8 +386,8 @@ SPECIAL: dict[str, Callable[[Result], None]] = {"soak": run_soak}  # only when a
 
 # Seconds of processor time, which depend little on what else runs. Review a kind that needs more.
 BUDGETS = {
-    "unit": 25, "group": 180, "simulate": 90, "model": 85, "launch": 830, "python": 470, "house": 10,
-    "lint": 300, "sanitize": 600, "fuzz": 125,
+    "unit": 25, "group": 95, "simulate": 110, "model": 85, "launch": 840, "python": 530, "house": 12,
+    "lint": 385, "sanitize": 500, "fuzz": 125,
 }  # fmt: skip
 
 # Two of the first kinds run at a time, as most of their tests wait more than they compute; the next starts

@@ -200,9 +200,9 @@ static bool could_continue(const struct world *world, const struct program *prog
 
 void check_finish(struct world *world, int exit_code)
 {
-    const struct mesh *mesh = &world->meshes[world->mesh_count - 1];
+    const struct mesh *mesh = world->mesh_count ? &world->meshes[world->mesh_count - 1] : NULL;
     bool starved = world->now - world->began >= world->config.timeout;
-    for (int rank = 0; world->mesh_count && rank < mesh->size && exit_code; rank++) {
+    for (int rank = 0; mesh && rank < mesh->size && exit_code; rank++) {
         bool limit = world->mesh_count - 1 == world->config.reset_limit;
         if (could_continue(world, &world->programs[mesh->ranks[rank].slot]) && !limit && !starved)
             violation(world, "the job ends, but slot %d could go on", mesh->ranks[rank].slot);
