@@ -633,7 +633,7 @@ HVD_API int32_t hvd_epoch_notice(hvd_epochs *epochs, int32_t epoch);
 HVD_API hvd_code hvd_epoch_done(hvd_epochs *epochs, hvd_status *status);
 
 /* The starter's side. To begin an epoch it publishes the assignments by hvd_rendezvous_assign, and then tells
- * every slot. What it tells a slot replaces what it has told it before. */
+ * every slot. News for a slot replace those before. */
 typedef enum hvd_news_kind {
     HVD_NEWS_EPOCH = 0, /* the epoch with this number has begun; again with a notice: it is to be left */
     HVD_NEWS_OUT = 1,   /* the slot is no longer in the job */

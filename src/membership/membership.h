@@ -111,10 +111,10 @@ enum membership_action_kind {
     MEMBERSHIP_RELEASE, /* host: has no process and gets none until it is prepared again */
     MEMBERSHIP_EPOCH,   /* epoch: membership_ranks are its ranks from now on. Comes before the processes that
                            are members from their start are started */
-    MEMBERSHIP_START, /* slot, host, seat, rank: start a process. membership_planned are the ranks that it is
-                         to assume; it is number `rank` of them */
-    MEMBERSHIP_END, /* slot, step, why: the process is in no epoch any more, which it is told if it asks, and
-                       ends: by the step at the latest. slot -1: all processes */
+    MEMBERSHIP_START,  /* slot, host, seat, rank: start a process. membership_planned are the ranks that it is
+                          to assume; it is number `rank` of them */
+    MEMBERSHIP_END,    /* slot, step, why: the process is in no epoch now, which is the answer if it asks, and
+                          ends: by the step at the latest. slot -1: all processes */
     MEMBERSHIP_NOTICE, /* epoch, change: members of that epoch are to wait for the next one, soon */
     MEMBERSHIP_SAY,    /* text for the user */
     MEMBERSHIP_FINISH  /* exit_code, slot, step, text: the job ends; once. slot is the process whose failure

@@ -9,7 +9,7 @@
 
 #define SLOT_REASON_LIMIT 256
 
-/* What the starter has last told a slot. */
+/* The latest news for a slot. */
 struct slot_news {
     hvd_news_kind kind;
     int epoch, rank, size;

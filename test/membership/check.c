@@ -147,7 +147,7 @@ void check_dismissal(struct world *world, const struct membership_action *action
         violation(world, "slot %d is ended as hung, but is not", action->slot);
 }
 
-/* After all actions: members that are not in the new epoch have been told. */
+/* After all actions: members that are not in the new epoch were sent that. */
 void check_left_out(struct world *world)
 {
     if (world->mesh_count < 2)
@@ -157,7 +157,7 @@ void check_left_out(struct world *world)
         const struct program *program = &world->programs[last[-1].ranks[rank].slot];
         if (mesh_rank(last, program->slot) < 0 && !program->ended && !program->dismissed &&
             !program->returned)
-            violation(world, "slot %d is in no epoch, and has not been told", program->slot);
+            violation(world, "slot %d is in no epoch, and was not sent that", program->slot);
     }
 }
 
