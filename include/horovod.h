@@ -38,6 +38,7 @@ extern "C" {
 
 /* ---- status ------------------------------------------------------------------------------------ */
 
+/* What a function returns; hvd_status has the text. */
 typedef enum hvd_code {
     HVD_OK = 0,
     HVD_IN_PROGRESS = 1,      /* not done yet; only from hvd_wait, hvd_test */
@@ -72,6 +73,7 @@ typedef enum hvd_cause {
 /* "none", "connection", "silence", ... ; never NULL. */
 HVD_API const char *hvd_cause_name(hvd_cause cause);
 
+/* Bytes of the two texts of an hvd_status, the final 0 included. */
 #define HVD_STATUS_TEXT 936
 #define HVD_STATUS_HOST 76
 
@@ -90,6 +92,7 @@ HVD_API const char *hvd_code_name(hvd_code code);
 
 /* ---- element types, reductions, operations ------------------------------------------------------ */
 
+/* The types of the elements of a tensor. */
 typedef enum hvd_dtype {
     HVD_UINT8 = 0,
     HVD_INT8 = 1,
@@ -127,6 +130,7 @@ typedef enum hvd_reduction {
     HVD_PRODUCT = 5
 } hvd_reduction;
 
+/* What a request asks for. */
 typedef enum hvd_operation {
     HVD_ALLREDUCE = 0, /* every output = reduction over the ranks' inputs */
     HVD_ALLGATHER = 1, /* output = inputs of rank 0, 1, ... joined along the first dimension */
@@ -154,6 +158,7 @@ typedef enum hvd_device_type { HVD_CPU = 1 } hvd_device_type;
 /* Returns 1 if this process can use tensors of a device other than the CPU, otherwise 0. */
 HVD_API int hvd_has_devices(void);
 
+/* The most dimensions of a tensor. */
 #define HVD_MAX_DIMENSIONS 32
 
 /* Dense, row-major memory of product(shape) elements. ndim 0 is one element. data may be NULL only when
@@ -223,6 +228,7 @@ typedef struct hvd_request {
 
 /* ---- context ------------------------------------------------------------------------------------- */
 
+/* The settings of a context; one rank of one job; an operation that was submitted. */
 typedef struct hvd_config hvd_config;
 typedef struct hvd_context hvd_context;
 typedef struct hvd_handle hvd_handle;
@@ -263,6 +269,7 @@ HVD_API hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_s
  * NULL is fine. */
 HVD_API void hvd_shutdown(hvd_context *context);
 
+/* The place of a rank in its job. */
 typedef struct hvd_placement {
     int32_t rank, size;             /* in the job */
     int32_t local_rank, local_size; /* among the ranks of this host */
@@ -270,6 +277,7 @@ typedef struct hvd_placement {
     int32_t homogeneous;            /* 1: every host has the same number of ranks; otherwise 0 */
 } hvd_placement;
 
+/* The place of this rank, which stays the same as long as the context. */
 HVD_API hvd_placement hvd_get_placement(const hvd_context *context);
 
 /* Returns HVD_OK while operations can be submitted; otherwise the first cause (a lost peer, a rank that
@@ -278,6 +286,7 @@ HVD_API hvd_code hvd_health(const hvd_context *context, hvd_status *status);
 
 /* ---- faults -------------------------------------------------------------------------------------- */
 
+/* Bytes of the texts of an hvd_fault, the final 0 included. */
 #define HVD_FAULT_EXCEPTION 512
 #define HVD_FAULT_FILE      256
 #define HVD_FAULT_FUNCTION  128
@@ -466,7 +475,6 @@ typedef struct hvd_progress {
     double last_step_seconds; /* since the last one was reported; -1: there was none */
     double up_seconds;        /* since hvd_init */
 } hvd_progress;
-
 HVD_API hvd_code hvd_get_progress(hvd_context *context, hvd_progress *found, hvd_status *status);
 
 /* ---- parameters ----------------------------------------------------------------------------------- */
@@ -596,6 +604,7 @@ HVD_API hvd_code hvd_epochs_open(const hvd_config *config, hvd_epochs **epochs, 
 /* The starter sees the end of the connection, as it sees the end of the process. NULL is fine. */
 HVD_API void hvd_epochs_close(hvd_epochs *epochs);
 
+/* The place of a process in an epoch. */
 typedef struct hvd_epoch {
     size_t struct_size; /* sizeof(hvd_epoch) of the caller */
     int32_t number;     /* for the setting "epoch" of the next hvd_init */
@@ -640,6 +649,7 @@ typedef enum hvd_news_kind {
     HVD_NEWS_OVER = 2   /* the job has ended */
 } hvd_news_kind;
 
+/* News for one slot, and the function that sends them. */
 typedef struct hvd_news {
     size_t struct_size; /* sizeof(hvd_news) of the caller */
     const char *slot;
@@ -657,7 +667,9 @@ HVD_API hvd_code hvd_rendezvous_tell(hvd_rendezvous *rendezvous, const char *job
 HVD_API hvd_code hvd_rendezvous_watch_slots(hvd_rendezvous *rendezvous, const char *job, hvd_watch **watch,
                                             hvd_status *status);
 
-/* "1.0.0" */
+/* ---- this build and this host --------------------------------------------------------------------- */
+
+/* The version of the library, "1.0.0". */
 HVD_API const char *hvd_version(void);
 
 /* The MPI libraries that HOROVOD_CPU_OPERATIONS=mpi can use, by name, version and path, in found->text. Opens

@@ -204,7 +204,7 @@ def run_ranks(result: Result, size: int, tests: str, suffix: str = "", **environ
 def run_lint(result: Result) -> None:
     folders = ("src", "include", "launch", "test", "bench", "examples")
     sources = [path for folder in folders for path in sorted(Path(folder).rglob("*.[ch]"))]
-    checked = ("test/run.py", "test/frameworks.py", "test/imports", "docs/generate_settings.py")
+    checked = ("test/run.py", "test/frameworks.py", "test/imports", "docs/generate_settings.py", "docs/site")
     commands: dict[str, list[str | Path]] = {
         "clang-format": ["clang-format", "--dry-run", "-Werror", *sources],
         "ruff check": ["ruff", "check", "."],

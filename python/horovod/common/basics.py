@@ -56,6 +56,8 @@ __all__ = [
     "stop_timeline",
 ]
 
+# The reductions, which collectives take as `op`. Average is the sum divided by the number of ranks; Adasum
+# adds what is orthogonal in the ranks' tensors and averages what is parallel.
 Average = _core.reductions["average"]
 Sum = _core.reductions["sum"]
 Adasum = _core.reductions["adasum"]

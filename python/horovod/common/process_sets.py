@@ -89,6 +89,7 @@ class ProcessSet:
         return f"ProcessSet(process_set_id={number}, ranks={ranks}, mpi_comm={comm})"
 
 
+# All ranks of the job.
 global_process_set = ProcessSet([])
 global_process_set.process_set_id = 0
 

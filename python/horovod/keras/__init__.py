@@ -18,6 +18,7 @@ from horovod.framework.objects import broadcast_object as broadcast_object
 from horovod.keras import callbacks as callbacks
 
 _functions = _Functions(_backend.keras, _backend.framework, _backend.tensor_of)
+# The compressors of the back end: those of horovod.tensorflow, horovod.jax or horovod.torch.
 Compression = _backend.framework.Compression
 allreduce, allgather = _functions.allreduce, _functions.allgather
 broadcast, reducescatter = _functions.broadcast, _functions.reducescatter

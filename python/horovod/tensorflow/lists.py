@@ -56,4 +56,5 @@ class GraphTensors(Tensors[Any]):
         return gathered
 
 
+# For packages that reduce lists of gradients on any back end, such as horovod.keras.
 tensors = GraphTensors()
