@@ -326,11 +326,7 @@ static const char *first_elastic(const struct options *options, bool makes_elast
 static hvd_code check_elastic(const struct options *options, hvd_status *status)
 {
     const char *any = first_elastic(options, true), *alone = first_elastic(options, false);
-    if (options->task && any)
-        return status_set(status, HVD_UNSUPPORTED,
-                          "%s: elastic jobs come with a later version of horovod.run; horovodrun starts them",
-                          any);
-    if (options->mpi && any)
+    if (options->mpi && !options->task && any)
         return status_set(status, HVD_UNSUPPORTED,
                           "%s: mpirun (--mpi) starts a fixed number of ranks; leave one of the two out", any);
     if (options->slots_per_host && !options->discovery_script)

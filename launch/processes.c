@@ -329,7 +329,7 @@ hvd_code process_copy_outputs(struct process *process, hvd_status *status)
     const struct options *options = process->table->options;
     char path[PATH_MAX];
     if (options->task) {
-        snprintf(path, sizeof path, "%s/report.%d", options->task, process->place.rank);
+        snprintf(path, sizeof path, "%s/report.%d", options->task, process->slot);
         TRY(output_copy_to(&process->outputs[OUTPUT_RESULT], path, status));
     }
     return options->output ? copy_to_folder(process, status) : HVD_OK;

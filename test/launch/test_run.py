@@ -167,14 +167,65 @@ def test_results_that_cannot_be_pickled() -> None:
         ({"use_gloo": True, "use_mpi": True}, "use_gloo and use_mpi exclude each other"),
         ({"np": 0}, "-np=0 must be a whole number from 1"),
         ({"hosts": "localhost:x"}, "'x' is not a number of slots"),
-        ({"min_num_proc": 2}, "--min-np: elastic jobs come with a later version"),
-        ({"cooldown_range": (1, 2)}, "--blacklist-cooldown-range: elastic jobs come with a later version"),
-        ({"host_discovery_script": "./find"}, "elastic jobs come with a later version"),
+        ({"min_num_proc": 2, "num_proc": 1}, "--min-np 2 is more than -np 1"),
+        ({"cooldown_range": (1, 2)}, "--blacklist-cooldown-range needs --min-np or --host-discovery-script"),
+        ({"host_discovery_script": "./find"}, "how many ranks"),
+        ({"host_discovery_script": "./find", "min_num_proc": 1, "hosts": "a"}, "takes the place of --hosts"),
     ],
 )
 def test_refused_parameters(parameters: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         horovod.run(place, **parameters)
+
+
+def train(size: int, victim: str) -> tuple[int, int, str]:
+    """Trains until there are ``size`` ranks after one of them has killed itself."""
+    import numpy as np
+
+    import horovod as hvd
+
+    hvd.init()
+
+    @hvd.elastic.run
+    def step(state: Any) -> None:
+        while state.step < 5 or hvd.size() != size:
+            hvd.allreduce(np.ones(1), name="step")
+            if state.step == 3 and os.environ["HOROVOD_SLOT"] == victim:
+                os.kill(os.getpid(), signal.SIGKILL)
+            state.step += 1
+            state.commit()
+
+    step(hvd.elastic.ObjectState(step=0))
+    return hvd.rank(), hvd.size(), os.environ["HOROVOD_SLOT"]
+
+
+def test_an_elastic_job_returns_the_results_of_its_last_ranks() -> None:
+    results = horovod.run(train, (2, "0"), num_proc=4, min_num_proc=2, hosts="localhost:2,127.0.0.1:2")
+    assert results == [(0, 2, "2"), (1, 2, "3")]  # a failed rank takes its host along
+
+
+def test_a_rank_that_has_joined_later_returns_a_result() -> None:
+    results = horovod.run(train, (3, "1"), num_proc=3, min_num_proc=2)
+    assert results == [(0, 3, "0"), (1, 3, "2"), (2, 3, "3")]
+
+
+def test_an_elastic_job_on_the_hosts_of_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "hosts"
+    script.write_text("#!/bin/sh\necho localhost\n")
+    script.chmod(0o755)
+    results = horovod.run(
+        place, min_num_proc=1, max_num_proc=2, slots=2, reset_limit=0, cooldown_range=(1, 2),
+        host_discovery_script=str(script),
+    )  # fmt: skip
+    assert results == [(0, 2, ""), (1, 2, "")]
+
+
+def test_what_ends_an_elastic_job() -> None:
+    with pytest.raises(RuntimeError, match=f'{FAILED}.\nrank .: KeyError: "the victim') as caught:
+        horovod.run(fail, ("throw", 0), num_proc=1, min_num_proc=1)
+    assert repr(caught.value.__cause__) == repr(KeyError("the victim's own"))
+    with pytest.raises(RuntimeError, match="number of resets during elastic job exceeded limit: 0"):
+        horovod.run(train, (2, "0"), num_proc=2, min_num_proc=1, reset_limit=0)
 
 
 def test_parameters_that_change_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from typing import Protocol
+from typing import Any, Protocol
 
 from horovod import _core
 from horovod.common.exceptions import HorovodInternalError
@@ -19,6 +19,7 @@ _WAIT_SECONDS = 60.0  # of one call that waits for the next epoch
 _PLANNED = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 
 _number = -1  # the epoch that this process is in, or was in last; -1: none yet
+_place: tuple[int, int] | None = None  # its rank and size; None: those of its start
 _planned = False  # this process has a planned place, and is in no epoch yet
 _holds_state = False  # it has been in step with the job, so that others can continue from its state
 _lost_rank = -1  # the rank that this process has lost in its epoch; -1: none, or unknown
@@ -44,6 +45,11 @@ def number() -> int:
     return _number
 
 
+def place() -> tuple[int, int] | None:
+    """Returns this process's rank and the number of ranks in ``number()``; None: those of its start."""
+    return _place
+
+
 def is_planned() -> bool:
     """Returns true if this process has a planned place and has not joined the job yet."""
     return _planned
@@ -65,24 +71,26 @@ def settings() -> dict[str, str]:
         SystemExit: this process is not in it, or the job has ended: it ends with exit code 0.
         RuntimeError: the starter has gone.
     """
-    global _number, _planned, _lost_rank
+    global _number, _place, _planned, _lost_rank
     if not is_elastic():
         return {}
     if _number < 0 and not _planned:
         _number = 0
         return {}
-    _number, _planned, _lost_rank = _wait(), False, -1
+    found = _wait()
+    _number, _place = int(found["epoch"]), (int(found["rank"]), int(found["size"]))
+    _planned, _lost_rank = False, -1
     return {"epoch": str(_number)}
 
 
-def _wait() -> int:
+def _wait() -> dict[str, Any]:
     while True:
         try:
             found = _core.epoch_wait(_number, _WAIT_SECONDS, _holds_state, _lost_rank)
         except HorovodInternalError as error:
             raise RuntimeError(f"the starter of this elastic job has gone: {error}") from error
         if found and found["state"] == "begins":
-            return int(found["epoch"])
+            return found
         if found:
             print(f"horovod: this process leaves the job: {found['reason']}", file=sys.stderr, flush=True)
             raise SystemExit(0)

@@ -79,8 +79,8 @@ def options_of(parameters: Mapping[str, Any]) -> list[str]:
                 f"{new}={given[new]} and {old}={value} say different things; {old} is the old name"
             )
         given[new] = value if given[new] is None else given[new]
-    if given["num_proc"] is None and not given["hosts"] and not given["hostfile"]:
-        given["num_proc"] = 1
+    if given["num_proc"] is None and not any(map(given.get, ("hosts", "hostfile", "host_discovery_script"))):
+        given["num_proc"] = given["min_num_proc"] or 1
     known: Iterable[str] = [*FLAGS, *(name for name in given if name not in FLAGS)]
     return [word for name in known for word in _words(_flag(name), given.get(name))]
 

@@ -73,9 +73,9 @@ def _launch(words: Sequence[str]) -> tuple[int, list[Output]]:
 
 
 def _reports(folder: Path) -> list[Report]:
-    """Returns the reports that have arrived, in rank order. Only this user can write to the folder."""
+    """Returns the reports that have arrived, by epoch and rank. Only this user can write to the folder."""
     reports = [report for path in folder.glob(f"{REPORT}*") if (report := read_report(path))]
-    return sorted(reports, key=lambda report: report.rank)
+    return sorted(reports, key=lambda report: (report.epoch, report.rank))
 
 
 def _unpickled(error: bytes | None) -> BaseException | None:
@@ -112,10 +112,15 @@ def _failure(reports: Sequence[Report], outcome: Mapping[str, Any], last_lines: 
     if not failed:
         text = f"{FAILED}: horovodrun ended with exit code {code}; its last lines:\n{last_lines}"
         return JobFailedError(f"{text}\n\n{verdict}".rstrip(), first, faults, code)
-    number = first.rank if first else None
+    rank, pid = (first.rank, first.pid) if first else (None, None)
     report, cause = min(
         failed,
-        key=lambda each: (each[0].rank != number, isinstance(each[1], HorovodInternalError), each[0].when),
+        key=lambda each: (
+            each[0].rank != rank,
+            each[0].pid != pid,
+            isinstance(each[1], HorovodInternalError),
+            each[0].when,
+        ),
     )
     lines = "\n".join(report.traceback.splitlines()[-TRACEBACK_LINES:])
     text = f"{FAILED}.\nrank {report.rank}: {report.summary}\n\nrank {report.rank} raised it here:\n{lines}"
@@ -134,10 +139,20 @@ def _result(report: Report) -> Any:
         ) from error
 
 
+def _counted(reports: Sequence[Report]) -> list[Report]:
+    """Returns the reports of the last epoch, and before them those of functions that had returned earlier.
+
+    An elastic job goes on without ranks that have failed, and without processes that never joined it.
+    """
+    last = max((report.epoch for report in reports), default=0)
+    return [each for each in reports if each.epoch >= 0 and (each.epoch == last or each.result is not None)]
+
+
 def _results(reports: Sequence[Report]) -> list[Any]:
     """Returns the results of all ranks; RuntimeError if a rank ended without one, e.g. by ``os._exit(0)``."""
-    found = {report.rank: report for report in reports}
-    size = reports[0].size if reports else 0
+    last = reports[-1].epoch if reports else 0
+    found = {report.rank for report in reports if report.epoch == last}
+    size = reports[-1].size if reports else 0
     missing = [str(rank) for rank in range(size) if rank not in found]
     if missing or not reports:
         whom = f"rank {', '.join(missing)} of {size}" if reports else "any rank"
@@ -145,7 +160,7 @@ def _results(reports: Sequence[Report]) -> list[Any]:
             f"no result came from {whom}: did the function call os._exit, or replace the process by another "
             "program?"
         )
-    return [_result(found[rank]) for rank in range(size)]
+    return [_result(report) for report in reports]
 
 
 def run(
@@ -190,6 +205,9 @@ def run(
         args: its positional arguments.
         kwargs: its named arguments.
         num_proc: the number of ranks; None: as many as the hosts have slots, or 1 without hosts.
+        min_num_proc: the job is elastic: it goes on as long as it has that many ranks, see docs/elastic.md.
+            The results are then those of the ranks at the end, and a rank that fails before is no error.
+        host_discovery_script: the job is elastic, and has the hosts that this command prints.
         executable: the Python that runs the ranks; None: this one.
         use_mpi: only warns: mpirun has no channel for functions and results.
 
@@ -224,11 +242,12 @@ def run_pickled(function: bytes, executable: str | None, options: Sequence[str])
         outcome, reports = _outcome(folder), _reports(folder)
     if "refusal" in outcome:
         raise ValueError(outcome["refusal"])
-    failed = code or any(report.traceback for report in reports)
+    counted = _counted(reports)
+    failed = code or any(report.traceback for report in counted)
     error = _failure(reports, {"exit_code": code, **outcome}, "".join(outputs[1].last)) if failed else None
     try:
         warn_of_loss(outputs)  # raises where warnings are errors
     finally:
         if error:
             raise error
-    return _results(reports)
+    return _results(counted)

@@ -1,7 +1,8 @@
 """The program of every rank of ``horovod.run``: ``main``.
 
 ``horovodrun --task FOLDER`` gives every rank, on any host, FOLDER/function as stdin, and writes the bytes
-that a rank sends to descriptor 3 into FOLDER/report.<rank>. Only the caller's user can read the folder.
+that a process sends to descriptor 3 into FOLDER/report.<process>; the number of a process is its rank at the
+start. Only the caller's user can read the folder.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from horovod.common import epochs
 from horovod.runner.common.util.env import get_env_rank_and_size
 
 try:
@@ -31,10 +33,12 @@ LENGTH_BYTES = 8  # before a report, which is incomplete if its rank was killed
 
 @dataclass
 class Report:
-    """How the function ended on one rank."""
+    """How the function ended in one process, which was this rank in the last epoch that it was in."""
 
+    epoch: int  # -1: it was in none
     rank: int
     size: int
+    pid: int
     result: bytes | None = None  # pickled
     error: bytes | None = None  # the exception, if it can be pickled
     traceback: str = ""  # "": there was no exception
@@ -87,23 +91,35 @@ def _pickled(error: BaseException) -> bytes | None:
         return None
 
 
-def _run(rank: int, size: int) -> None:
+def _place() -> tuple[int, int, int, int]:
+    """Returns the epoch, rank, size and pid of this process, for a report.
+
+    In epoch 0 are those that were started with the job, also if the function does not call ``init``.
+    """
+    first = 0 if int(os.environ.get("HOROVOD_EPOCH", "0")) == 0 else -1
+    rank, size = epochs.place() or get_env_rank_and_size()
+    return max(epochs.number(), first), rank, size, os.getpid()
+
+
+def _run() -> None:
     function, args, kwargs = _receive_function()
     result = function(*args, **kwargs)
     try:
         data = pickler.dumps(result)
     except Exception as error:
-        raise TypeError(f"rank {rank} returned a {type(result).__name__}, which can't be pickled") from error
-    _write(Report(rank, size, data))
+        raise TypeError(
+            f"rank {_place()[1]} returned a {type(result).__name__}, which can't be pickled"
+        ) from error
+    epochs.done()
+    _write(Report(*_place(), data))
 
 
 def main() -> None:
     """Runs the function and reports its result or its exception."""
-    rank, size = get_env_rank_and_size()
     os.set_inheritable(REPORT_FILE, False)
     try:
-        _run(rank, size)
+        _run()
     except BaseException as error:
         summary = "".join(traceback.format_exception_only(error)).strip()
-        _write(Report(rank, size, None, _pickled(error), traceback.format_exc(), summary))
+        _write(Report(*_place(), None, _pickled(error), traceback.format_exc(), summary))
         raise
