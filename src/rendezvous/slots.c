@@ -106,9 +106,16 @@ hvd_code slots_follow(struct rendezvous_client *client, const char *slot, uint32
 {
     char key[RENDEZVOUS_KEY_LIMIT + 1];
     struct wire_writer value = {0};
-    hvd_code code = rendezvous_follow(client, join(NEWS_PREFIX, slot, key), seen, deadline, &value, status);
-    if (!code && !slot_news_decode(news, value.bytes, value.length))
+    struct slot_news newer;
+    uint32_t number = *seen;
+    hvd_code code =
+        rendezvous_follow(client, join(NEWS_PREFIX, slot, key), &number, deadline, &value, status);
+    if (!code && !slot_news_decode(&newer, value.bytes, value.length))
         code = status_set(status, HVD_MISMATCH, "the news for slot '%.100s' are malformed", slot);
+    if (!code) {
+        *news = newer;
+        *seen = number;
+    }
     wire_writer_free(&value);
     return code;
 }

@@ -25,7 +25,8 @@ hvd_code slots_enter(struct rendezvous_client *client, const char *job, hvd_stat
 /* Replaces the last report of the slot; it becomes empty when the client's connection ends. */
 hvd_code slots_report(struct rendezvous_client *client, const char *slot, const char *report,
                       int64_t deadline, hvd_status *status);
-/* Waits for newer news; *seen as rendezvous_follow says. */
+/* Waits for newer news; *seen as rendezvous_follow says. HVD_MISMATCH: they are malformed; *seen and *news
+ * stay what they were, so the next call finds the same ones or newer ones. */
 hvd_code slots_follow(struct rendezvous_client *client, const char *slot, uint32_t *seen, int64_t deadline,
                       struct slot_news *news, hvd_status *status);
 

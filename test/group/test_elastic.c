@@ -302,6 +302,40 @@ TEST(test_a_slot_is_out)
     driver_close(&driver);
 }
 
+/* The last news that made sense stay; the next ones count again. */
+static void read_malformed_news(struct slot *slot)
+{
+    static const char *const malformed[] = {"", "\1", "\2 and no news"};
+    hvd_epoch next = {.struct_size = sizeof next};
+    hvd_status status;
+    hvd_news news = {.slot = slot->name, .epoch = 1, .size = 1, .notice = HVD_NOTICE_ADDED};
+    tell(slot->driver, news);
+    CHECK(must_wait(slot, -1, 1) == 1, "another epoch");
+    for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
+        CHECK_OK(hvd_rendezvous_put(slot->driver->rendezvous, "elastic/slots", 0, "news/a", malformed[i],
+                                    strlen(malformed[i]), &check_status));
+        for (int again = 0; again < 2; again++) {
+            hvd_code code = wait_for(slot, 1, SECONDS, &next, &status);
+            CHECK(code == HVD_MISMATCH && strstr(status.text, "the news for slot 'a' are malformed"),
+                  "%s: %s", hvd_code_name(code), status.text);
+        }
+        CHECK(hvd_epoch_notice(slot->epochs, 1) == HVD_NOTICE_ADDED, "the notice is forgotten");
+    }
+    news.epoch = 2;
+    tell(slot->driver, news);
+    CHECK(must_wait(slot, 1, 1) == 2, "another epoch");
+}
+
+TEST(test_malformed_news)
+{
+    struct driver driver;
+    struct slot slot;
+    driver_open(&driver);
+    start(&slot, "a", &driver, read_malformed_news);
+    pthread_join(slot.thread, NULL);
+    driver_close(&driver);
+}
+
 static atomic_bool told_to_end;
 
 static void on_sigterm(int signal)
