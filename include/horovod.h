@@ -667,6 +667,11 @@ HVD_API hvd_code hvd_rendezvous_tell(hvd_rendezvous *rendezvous, const char *job
 HVD_API hvd_code hvd_rendezvous_watch_slots(hvd_rendezvous *rendezvous, const char *job, hvd_watch **watch,
                                             hvd_status *status);
 
+/* Drops the news and the last report of a slot whose process has ended, after the empty report was seen: a
+ * starter that replaces processes again and again calls this, so that the rendezvous does not fill. */
+HVD_API hvd_code hvd_rendezvous_forget_slot(hvd_rendezvous *rendezvous, const char *job, const char *slot,
+                                            hvd_status *status);
+
 /* ---- this build and this host --------------------------------------------------------------------- */
 
 /* The version of the library, "1.0.0". */

@@ -282,6 +282,7 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
     struct table *table = remote->table;
     bool assigns = remote == &table->agents->list[0] && table->agents->assigning && !table->agents->started &&
                    !table->ending;
+    struct process *process;
     hvd_fault fault;
     uint32_t slot;
     switch (kind) {
@@ -304,8 +305,9 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
     case FRAME_GONE:
     case FRAME_RECORDS:
         slot = wire_get_u32(body);
-        if (!body->failed && slot < (uint32_t)table->count && remote_of(table->list[slot]) == remote)
-            on_process(table->list[slot], kind, body);
+        process = body->failed ? NULL : table_find(table, (int)slot);
+        if (process && remote_of(process) == remote)
+            on_process(process, kind, body);
         break;
     case FRAME_RANK_VIEW:
     case FRAME_LOOKED:

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,6 +128,12 @@ static void defer(struct elastic *elastic, enum elastic_input_kind kind, int ind
     inputs[elastic->input_count++] = (struct elastic_input){kind, index};
 }
 
+static void report_not_started(struct elastic *elastic, struct process *process)
+{
+    process->gone_reported = true;
+    membership_not_started(elastic->membership, clock_now(), process->slot, process->exit_code);
+}
+
 bool elastic_take_input(struct elastic *elastic)
 {
     struct membership *membership = elastic->membership;
@@ -141,7 +148,7 @@ bool elastic_take_input(struct elastic *elastic)
     else if (input.kind == ELASTIC_HOST_FAILED)
         membership_host_failed(membership, now, input.index);
     else
-        membership_not_started(membership, now, input.index, elastic->table->list[input.index]->exit_code);
+        report_not_started(elastic, table_find(elastic->table, input.index));
     return true;
 }
 
@@ -259,9 +266,9 @@ static void place_members(struct elastic *elastic, int number)
     for (int rank = 0; rank < elastic->size; rank++) {
         const struct membership_rank *member = &elastic->members[rank];
         hosts->list[member->host].ranks++;
-        if (member->slot >= table->count)
+        struct process *process = table_find(table, member->slot);
+        if (!process)
             continue; /* of the first epoch, and not started yet */
-        struct process *process = table->list[member->slot];
         process->apart = false;
         process->epoch = number;
         process->size = elastic->size;
@@ -299,13 +306,16 @@ static void begin_epoch(struct elastic *elastic, int number)
 
 static void give_notice(struct elastic *elastic, const struct membership_action *action)
 {
-    for (int rank = 0; rank < elastic->size; rank++)
-        tell(elastic, elastic->table->list[elastic->members[rank].slot],
-             (hvd_news){.kind = HVD_NEWS_EPOCH,
-                        .epoch = action->epoch,
-                        .rank = rank,
-                        .size = elastic->size,
-                        .notice = (int32_t)action->change});
+    for (int rank = 0; rank < elastic->size; rank++) {
+        const struct process *process = table_find(elastic->table, elastic->members[rank].slot);
+        if (process && !process->gone)
+            tell(elastic, process,
+                 (hvd_news){.kind = HVD_NEWS_EPOCH,
+                            .epoch = action->epoch,
+                            .rank = rank,
+                            .size = elastic->size,
+                            .notice = (int32_t)action->change});
+    }
 }
 
 /* ---- processes ------------------------------------------------------------------------------------------
@@ -329,7 +339,7 @@ static void start(struct elastic *elastic, const struct membership_action *actio
     if (!first)
         ranks = membership_planned(elastic->membership, &size);
     struct place place = place_of(&ranks[action->rank], action->rank, size);
-    struct process *process = action->slot == table->count ? table_add(table, action->slot, &place) : NULL;
+    struct process *process = table_add(table, action->slot, &place);
     if (!process) {
         say(table, "out of memory for process %d", action->slot);
         membership_stop(elastic->membership, clock_now(), 1, MEMBERSHIP_TERM);
@@ -341,6 +351,7 @@ static void start(struct elastic *elastic, const struct membership_action *actio
     hvd_code code = rlimits_check(table, count_running(table) + 1, true, &status);
     if (code || table->starter->start(process, &status)) {
         process->gone = true;
+        process->ended = clock_now();
         if (!table->ending)
             say(table, "%s", status.text);
         process_close_outputs(process);
@@ -359,7 +370,9 @@ static void end(struct elastic *elastic, const struct membership_action *action)
                                       [MEMBERSHIP_OWN] = STEP_OWN,
                                       [MEMBERSHIP_TERM] = STEP_TERM,
                                       [MEMBERSHIP_KILL] = STEP_KILL};
-    struct process *process = elastic->table->list[action->slot];
+    struct process *process = table_find(elastic->table, action->slot);
+    if (!process)
+        return;
     process->apart = true;
     tell(elastic, process, (hvd_news){.kind = HVD_NEWS_OUT, .rank = -1, .reason = reasons[action->why]});
     if (action->why != MEMBERSHIP_OVER && !process->gone)
@@ -412,8 +425,10 @@ static void on_reports(uv_poll_t *poll, int error, int events)
         char text[64], *rest;
         long slot = strtol(entry.key, &rest, 10);
         snprintf(text, sizeof text, "%.*s", (int)entry.length, (const char *)entry.value);
-        if (rest != entry.key && !*rest && slot >= 0 && slot < table->count)
-            report(elastic, table->list[slot], text);
+        const struct process *process =
+            rest != entry.key && !*rest && slot >= 0 && slot <= INT_MAX ? table_find(table, (int)slot) : NULL;
+        if (process)
+            report(elastic, process, text);
     }
 }
 
@@ -425,6 +440,14 @@ static void on_timer(uv_timer_t *timer)
     struct elastic *elastic = timer->data;
     membership_tick(elastic->membership, clock_now());
     elastic->act(elastic->table);
+}
+
+static void forget(struct process *process)
+{
+    char slot[SLOT_NAME_LIMIT];
+    hvd_status ignored; /* the keys take room, no more */
+    snprintf(slot, sizeof slot, "%d", process->slot);
+    hvd_rendezvous_forget_slot(process->table->rendezvous, process->table->id, slot, &ignored);
 }
 
 void elastic_turn(struct elastic *elastic)
@@ -439,6 +462,7 @@ void elastic_turn(struct elastic *elastic)
         elastic->act(table);
     }
     elastic->act(table);
+    table_release(table, forget);
     int64_t deadline = membership_deadline(elastic->membership), now = clock_now();
     if (deadline == INT64_MAX || table->ending)
         uv_timer_stop(&elastic->timer);

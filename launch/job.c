@@ -58,8 +58,9 @@ static void finish(struct job *job, const struct membership_action *action)
     if (*action->text)
         say(&job->table, "%s", action->text);
     if (action->slot >= 0 && action->exit_code) {
-        job->failed = job->table.list[action->slot];
-        say_failure(job->failed);
+        job->failed = table_find(&job->table, action->slot);
+        if (job->failed)
+            say_failure(job->failed);
     }
     job->table.ending = true;
     job->exit_code = action->exit_code;

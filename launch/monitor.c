@@ -49,10 +49,10 @@ void monitor_add(struct monitor *monitor, uint32_t number, int host, struct rank
         return;
     }
     host_title(&table->hosts->list[host], identity->host, sizeof identity->host);
-    for (int i = 0; i < monitor->seen_count; i++) {
-        const struct process *process = table->list[i];
+    for (int i = 0; i < table->count; i++) {
+        struct process *process = table->list[i];
         if (process->place.host == host && process->pid && process->pid == view->page.child)
-            monitor->seen[i] = true;
+            process->seen = number;
     }
     keep(monitor, view);
 }
@@ -180,9 +180,9 @@ static void make_job_views(struct monitor *monitor, struct job_views *job_views)
     hvd_code code = hosts ? HVD_OK : status_no_memory(&status);
     if (!code) {
         describe(monitor, &origin, hosts);
-        for (int i = 0; i < monitor->seen_count; i++) {
+        for (int i = 0; i < table->count; i++) {
             const struct process *process = table->list[i];
-            if (!monitor->seen[i] && !process->apart)
+            if (process->slot < monitor->end && process->seen != monitor->number && !process->apart)
                 stand_in(monitor, process, hosts[process->place.host].answers);
         }
         if (table->attached)
@@ -204,10 +204,8 @@ static void drop(struct monitor *monitor)
         rank_view_free(&monitor->views[i]);
     free(monitor->views);
     free(monitor->hosts);
-    free(monitor->seen);
     monitor->views = NULL;
     monitor->hosts = NULL;
-    monitor->seen = NULL;
     monitor->count = monitor->capacity = 0;
 }
 
@@ -244,8 +242,8 @@ static void finish(struct monitor *monitor)
     struct monitor_asker served[MONITOR_ASKERS];
     int count = take_served(monitor, served);
     uv_timer_stop(&monitor->deadline);
-    monitor->complete = monitor->hosts && monitor->seen && !waits_for_answers(monitor);
-    if (monitor->hosts && monitor->seen)
+    monitor->complete = monitor->hosts && !waits_for_answers(monitor);
+    if (monitor->hosts)
         make_job_views(monitor, &job_views);
     monitor->under_way = false;
     drop(monitor);
@@ -315,13 +313,11 @@ static void start(struct monitor *monitor)
             monitor->stacks = monitor->askers[i].stacks;
     }
     monitor->hosts = calloc((size_t)table->hosts->count + 1, sizeof *monitor->hosts);
-    monitor->seen = calloc((size_t)table->count + 1, sizeof *monitor->seen);
-    monitor->seen_count = table->count;
+    monitor->end = table->count ? table->list[table->count - 1]->slot + 1 : 0;
     monitor->host_count = table->hosts->count;
-    bool possible = monitor->hosts && monitor->seen;
-    if (possible)
+    if (monitor->hosts)
         ask_hosts(monitor);
-    bool waits = possible && waits_for_answers(monitor);
+    bool waits = monitor->hosts && waits_for_answers(monitor);
     double most = monitor->stacks == STACKS_NONE ? MONITOR_SECONDS : MONITOR_STACK_SECONDS;
     uv_timer_start(&monitor->deadline, on_deadline, waits ? (uint64_t)(most * 1000) : 0, 0);
 }

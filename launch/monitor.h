@@ -40,8 +40,7 @@ struct monitor {
     int count, capacity;
     enum monitor_host *hosts; /* [host_count] by their index in the table */
     int host_count;           /* hosts that the table had when the look began */
-    bool *seen;               /* processes of the table with a view, by their index there */
-    int seen_count;           /* processes that the table had when the look began */
+    int end;                  /* one above the last slot that the table had when the look began */
     /* Of an attached job: the ranks that the last look has found, or of which it knew that their hosts do not
      * answer; and whether all hosts that can be asked have answered to it. */
     struct page_identity *known;

@@ -338,6 +338,12 @@ void output_resume(struct output *output)
     uv_read_start((uv_stream_t *)&output->pipe, on_buffer, on_read);
 }
 
+static void on_closed(uv_handle_t *pipe)
+{
+    struct output *output = pipe->data;
+    output->closing = false;
+}
+
 void output_close(struct output *output)
 {
     if (!output->open)
@@ -350,8 +356,10 @@ void output_close(struct output *output)
         output->forward(output, NULL, 0);
     else if (output->sink)
         sink_flush(output->sink);
-    if (!output->fed)
-        uv_close((uv_handle_t *)&output->pipe, NULL);
+    if (output->fed)
+        return;
+    output->closing = true;
+    uv_close((uv_handle_t *)&output->pipe, on_closed);
 }
 
 void output_free(struct output *output)

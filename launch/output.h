@@ -49,6 +49,7 @@ struct output {
     bool timestamp; /* in front of the prefix */
     bool open;      /* the rank, or a child of it, may still write */
     bool paused;    /* because the sink is full, or the credit used up */
+    bool closing;   /* the loop still has the pipe, which is closed */
     bool fed;       /* by output_feed: there is no pipe */
     size_t owed;    /* bytes that were fed, for which no credit was given yet */
     void (*forward)(struct output *output, const void *bytes,

@@ -15,12 +15,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define TICK_MILLISECONDS 10
 #define REST_SECONDS      1.0 /* for what a process leaves behind, and for its last output */
+#define ENDED_ROWS        32  /* of processes that are gone; as many as a report names */
 #define KILL_SECONDS      5.0 /* for SIGKILL to work; only the kernel can delay it */
 
 /* ---- the end of processes ------------------------------------------------------------------------------ */
@@ -270,6 +272,19 @@ bool table_has_job(const struct table *table, const char *job)
     return strncmp(job, id, length) == 0 && ends;
 }
 
+struct process *table_find(const struct table *table, int slot)
+{
+    int first = 0, end = table->count;
+    while (first < end) {
+        int middle = first + (end - first) / 2;
+        if (table->list[middle]->slot < slot)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first < table->count && table->list[first]->slot == slot ? table->list[first] : NULL;
+}
+
 struct process *table_add(struct table *table, int slot, const struct place *place)
 {
     struct sink *sinks[OUTPUTS] = {table->out, table->err, NULL};
@@ -341,6 +356,50 @@ void process_close_outputs(struct process *process)
         output_close(&process->outputs[i]);
 }
 
+static void process_free(struct process *process)
+{
+    for (int i = 0; i < OUTPUTS; i++)
+        output_free(&process->outputs[i]);
+    socket_close(&process->page);
+    history_free(&process->history);
+    free(process->fault);
+    free(process);
+}
+
+static bool is_over(const struct process *process)
+{
+    bool open = false;
+    for (int i = 0; i < OUTPUTS; i++)
+        open = open || process->outputs[i].open || process->outputs[i].paused || process->outputs[i].closing;
+    return process->gone && process->gone_reported && !open;
+}
+
+/* Returns the index of the row whose process has ended first, of those that are over; -1: they are few. */
+static int find_oldest(const struct table *table)
+{
+    int oldest = -1, count = 0;
+    for (int i = 0; i < table->count; i++) {
+        if (!is_over(table->list[i]))
+            continue;
+        count++;
+        if (oldest < 0 || table->list[i]->ended < table->list[oldest]->ended)
+            oldest = i;
+    }
+    return count > ENDED_ROWS ? oldest : -1;
+}
+
+void table_release(struct table *table, void (*released)(struct process *process))
+{
+    int oldest;
+    while (!table->ending && (oldest = find_oldest(table)) >= 0) {
+        released(table->list[oldest]);
+        process_free(table->list[oldest]);
+        table->count--;
+        memmove(table->list + oldest, table->list + oldest + 1,
+                (size_t)(table->count - oldest) * sizeof *table->list);
+    }
+}
+
 static void close_handle(uv_handle_t *handle, void *argument)
 {
     (void)argument;
@@ -358,14 +417,8 @@ void table_close(struct table *table)
     uv_walk(&table->loop, close_handle, NULL);
     uv_run(&table->loop, UV_RUN_DEFAULT);
     uv_loop_close(&table->loop);
-    for (int i = 0; i < table->count; i++) {
-        for (int j = 0; j < OUTPUTS; j++)
-            output_free(&table->list[i]->outputs[j]);
-        socket_close(&table->list[i]->page);
-        history_free(&table->list[i]->history);
-        free(table->list[i]->fault);
-        free(table->list[i]);
-    }
+    for (int i = 0; i < table->count; i++)
+        process_free(table->list[i]);
     free(table->list);
     sink_free(&table->sinks[0]);
     sink_free(&table->sinks[1]);

@@ -37,11 +37,11 @@ enum step {
 
 struct process {
     struct table *table;
-    int slot;           /* HOROVOD_SLOT: the process's name in all epochs, and its index in the table */
+    int slot;           /* HOROVOD_SLOT: the process's name in all epochs */
     struct place place; /* in its epoch */
     int epoch, size;    /* the epoch, and its number of ranks */
     bool apart;         /* elastic jobs: it is not in the running epoch */
-    bool gone_reported; /* elastic jobs: the membership knows that it is gone */
+    bool gone_reported; /* elastic jobs: the membership knows that it is gone; see table_release */
     int pid;            /* also of its process group, on its host; 0: not started */
     bool running;       /* the process itself */
     bool gone;          /* its whole process group has ended; pid must no longer be used */
@@ -54,6 +54,7 @@ struct process {
     bool failed;            /* and not by the launcher's signal */
     hvd_fault *fault;       /* what its rank has published about why it fails; NULL: nothing */
     int fault_number;       /* of its first record, among all of the job */
+    uint32_t seen;          /* number of the last look (monitor.h) that has found its page */
     int page;               /* a descriptor of its page (watch/page.h); -1: it has none */
     struct history history; /* what its agent has last sent of its page */
     struct output outputs[OUTPUTS];
@@ -89,7 +90,7 @@ struct table {
     const struct settings *settings;
     struct hosts *hosts;
     const struct starter_ops *starter;
-    struct process **list; /* [count] by slot; in an agent those of its host, in the order of their start */
+    struct process **list; /* [count] in the order of their slots; some may have been released */
     int count;
     int epoch, size; /* the epoch that has begun, and its number of ranks */
     int most;        /* ranks of which statistics are kept */
@@ -129,8 +130,15 @@ void table_close(struct table *table);
  * ranks have formed. */
 bool table_has_job(const struct table *table, const char *job);
 
-/* Adds a row, whose process is not started. NULL: out of memory. */
+/* Returns NULL if there is no row of this slot, or it was released. */
+struct process *table_find(const struct table *table, int slot);
+
+/* Adds a row, whose process is not started; its slot is higher than all before. NULL: out of memory. */
 struct process *table_add(struct table *table, int slot, const struct place *place);
+
+/* Releases the rows of processes that are gone, which has been reported, and whose output is complete, except
+ * the newest few, which reports may name. Calls `released` for each before. Not while the job ends. */
+void table_release(struct table *table, void (*released)(struct process *process));
 
 /* Serves the rendezvous at these addresses, and fills rendezvous_address. */
 hvd_code table_serve(struct table *table, const struct addresses *addresses, hvd_status *status);

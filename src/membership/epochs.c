@@ -70,7 +70,7 @@ static void notify(struct membership *m, unsigned change)
 static void enter(struct membership *m, struct membership_rank *ranks, int size)
 {
     for (int rank = 0; rank < size; rank++) {
-        struct slot *slot = &m->slots[ranks[rank].slot];
+        struct slot *slot = slot_of(m, ranks[rank].slot);
         slot->state = SLOT_IN;
         slot->lost_rank = -1;
         slot->warned = false;
@@ -82,7 +82,7 @@ static void enter(struct membership *m, struct membership_rank *ranks, int size)
     m->cause = (struct cause){.slot = -1};
     action_add(m, MEMBERSHIP_EPOCH);
     for (int rank = 0; rank < m->size; rank++) {
-        if (m->slots[m->ranks[rank].slot].state == SLOT_WAITING)
+        if (slot_of(m, m->ranks[rank].slot)->state == SLOT_WAITING)
             slot_dismiss(m, m->ranks[rank].slot, MEMBERSHIP_OWN, MEMBERSHIP_REMOVED);
     }
     free(m->ranks);
@@ -93,7 +93,7 @@ static void enter(struct membership *m, struct membership_rank *ranks, int size)
 static bool holds_state(const struct membership *m, const struct membership_rank *ranks, int size)
 {
     for (int rank = 0; rank < size; rank++) {
-        if (slot_may_hold_state(m, &m->slots[ranks[rank].slot]))
+        if (slot_may_hold_state(m, slot_of(m, ranks[rank].slot)))
             return true;
     }
     return false;
@@ -142,7 +142,7 @@ static int find_cut_off(const struct membership *m, int64_t now, const struct me
     for (int rank = 0; again && rank < size; rank++) {
         int count = 0;
         for (int i = 0; i < size; i++)
-            count += i != rank && m->slots[ranks[i].slot].lost_rank == rank;
+            count += i != rank && slot_of(m, ranks[i].slot)->lost_rank == rank;
         if (count && count >= most) {
             worst = ranks[rank].slot;
             most = count;
@@ -187,7 +187,7 @@ static bool all_have_lost(const struct membership *m, int rank, const struct cen
 {
     int count = 0;
     for (int i = 0; i < m->size; i++) {
-        const struct slot *slot = &m->slots[m->ranks[i].slot];
+        const struct slot *slot = slot_of(m, m->ranks[i].slot);
         count += slot->state == SLOT_WAITING && slot->lost_rank == rank;
     }
     return count > 0 && count == census->waiting;
@@ -204,8 +204,7 @@ static void warn_late(struct membership *m, int64_t now, struct slot *slot)
     }
     slot->warned = true;
     action_say(m, "all wait for process %d for %lld s; it is ended after %lld s, see --rejoin-seconds",
-               (int)(slot - m->slots), (long long)(half / CLOCK_SECOND),
-               (long long)(m->config.rejoin / CLOCK_SECOND));
+               slot->number, (long long)(half / CLOCK_SECOND), (long long)(m->config.rejoin / CLOCK_SECOND));
 }
 
 /* A program that has not entered may still be loading; and if no rank waits, all may be computing. One that
@@ -214,7 +213,7 @@ static void end_hung(struct membership *m, int64_t now, const struct census *cen
 {
     for (int rank = 0; rank < m->size; rank++) {
         int number = m->ranks[rank].slot;
-        struct slot *slot = &m->slots[number];
+        struct slot *slot = slot_of(m, number);
         bool expected = slot->entered && census->waiting;
         bool silent = expected && all_have_lost(m, rank, census);
         int64_t limit = silent ? m->config.silent : expected ? m->config.rejoin : m->config.timeout;
@@ -266,7 +265,7 @@ static void notice_changes(struct membership *m, int64_t now, const struct censu
 static bool was_entered(const struct membership *m)
 {
     for (int rank = 0; rank < m->size; rank++) {
-        if (m->slots[m->ranks[rank].slot].entered)
+        if (slot_of(m, m->ranks[rank].slot)->entered)
             return true;
     }
     return false;

@@ -13,7 +13,7 @@ static void leave_out(struct membership *m, int64_t now, int number)
     for (int i = 0; i < m->slot_count; i++) {
         const struct slot *slot = &m->slots[i];
         if (slot->host == number && (slot_is_member(slot) || slot_is_newcomer(slot)))
-            slot_end(m, now, i, MEMBERSHIP_OWN, MEMBERSHIP_HOST_OUT);
+            slot_end(m, now, slot->number, MEMBERSHIP_OWN, MEMBERSHIP_HOST_OUT);
     }
 }
 
@@ -27,7 +27,7 @@ void host_lose(struct membership *m, int64_t now, int number)
     host->state = HOST_UNPREPARED;
     for (int i = 0; i < m->slot_count; i++) {
         if (m->slots[i].host == number && m->slots[i].state != SLOT_GONE)
-            slot_lose(m, now, i, SLOT_GONE);
+            slot_lose(m, now, m->slots[i].number, SLOT_GONE);
     }
     host->times_out++;
     host->out_until = time_add(now, host_draw_pause(m, host->times_out));
@@ -80,7 +80,7 @@ static void close_seat(struct membership *m, const struct slot *slot)
 
 void seat_failed(struct membership *m, int64_t now, int number)
 {
-    const struct slot *slot = &m->slots[number];
+    const struct slot *slot = slot_of(m, number);
     if (count_failure(m, now, &m->hosts[slot->host].seats[slot->seat]))
         close_seat(m, slot);
 }
@@ -89,7 +89,7 @@ void seat_failed(struct membership *m, int64_t now, int number)
  * the seat, until the seat has had too many failures. */
 void slot_failed(struct membership *m, int64_t now, int number, bool member)
 {
-    const struct slot *slot = &m->slots[number];
+    const struct slot *slot = slot_of(m, number);
     bool can_go = member ? another_host_has_members(m, now, slot->host) : !host_has_members(m, slot->host);
     bool too_often = count_failure(m, now, &m->hosts[slot->host].seats[slot->seat]);
     if (can_go && (too_often || !m->config.restart))

@@ -59,14 +59,10 @@ static void settle(struct membership *m, int64_t now)
         } while (m->epoch != epoch);
         if (!m->finished)
             starts_settle(m, now);
+        slots_forget(m);
     }
     if (m->no_memory && !m->finished)
         action_finish(m, &(struct cause){-1, 1}, MEMBERSHIP_TERM, "out of memory");
-}
-
-static struct slot *slot_at(struct membership *m, int number)
-{
-    return number >= 0 && number < m->slot_count ? &m->slots[number] : NULL;
 }
 
 /* ---- hosts --------------------------------------------------------------------------------------------- */
@@ -121,7 +117,7 @@ static void resume(struct membership *m)
 
 void membership_waits(struct membership *m, int64_t now, int number, const struct membership_wait *wait)
 {
-    struct slot *slot = slot_at(m, number);
+    struct slot *slot = slot_of(m, number);
     if (!slot || m->config.fixed || !slot_lives(slot))
         return;
     slot->entered = true;
@@ -142,14 +138,14 @@ void membership_waits(struct membership *m, int64_t now, int number, const struc
 
 void membership_done(struct membership *m, int64_t now, int number)
 {
-    struct slot *slot = slot_at(m, number);
+    struct slot *slot = slot_of(m, number);
     if (!slot || m->config.fixed || !slot_is_member(slot))
         return;
     slot->state = SLOT_DONE;
     m->finishing = true;
     for (int i = 0; i < m->slot_count; i++) {
         if (slot_is_newcomer(&m->slots[i]))
-            slot_end(m, now, i, MEMBERSHIP_TERM, MEMBERSHIP_OVER);
+            slot_end(m, now, m->slots[i].number, MEMBERSHIP_TERM, MEMBERSHIP_OVER);
     }
     settle(m, now);
 }
@@ -168,7 +164,7 @@ static void end_of_member(struct membership *m, int64_t now, int number, int exi
 
 void membership_ended(struct membership *m, int64_t now, int number, int exit_code, int signal)
 {
-    struct slot *slot = slot_at(m, number);
+    struct slot *slot = slot_of(m, number);
     (void)signal;
     if (!slot || slot->state == SLOT_ENDED || slot->state == SLOT_GONE)
         return;
@@ -203,7 +199,7 @@ void membership_not_started(struct membership *m, int64_t now, int number, int e
 
 void membership_gone(struct membership *m, int64_t now, int number)
 {
-    struct slot *slot = slot_at(m, number);
+    struct slot *slot = slot_of(m, number);
     if (!slot || m->config.fixed || slot->state != SLOT_ENDED)
         return;
     slot_lose(m, now, number, SLOT_GONE);

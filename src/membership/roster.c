@@ -15,7 +15,7 @@ static int add_members(const struct membership *m, int64_t now, int kept, struct
 {
     int size = 0;
     for (int rank = 0; rank < m->size; rank++) {
-        const struct slot *slot = &m->slots[m->ranks[rank].slot];
+        const struct slot *slot = slot_of(m, m->ranks[rank].slot);
         if (!slot_is_member(slot))
             continue;
         bool stays = slot_seat_is_offered(m, slot, now);
@@ -34,7 +34,7 @@ static int add_newcomers(const struct membership *m, int64_t now, enum slot_stat
     for (int i = 0; i < m->slot_count; i++) {
         const struct slot *slot = &m->slots[i];
         if (slot_is_newcomer(slot) && slot->state >= least && slot_seat_is_offered(m, slot, now))
-            ranks[size++] = (struct membership_rank){i, slot->host, slot->seat, true};
+            ranks[size++] = (struct membership_rank){slot->number, slot->host, slot->seat, true};
     }
     qsort(ranks, (size_t)size, sizeof *ranks, by_seat);
     return size;

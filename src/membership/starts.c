@@ -41,8 +41,8 @@ static void start(struct membership *m, int slot, int rank)
 {
     struct membership_action *action = action_add(m, MEMBERSHIP_START);
     action->slot = slot;
-    action->host = m->slots[slot].host;
-    action->seat = m->slots[slot].seat;
+    action->host = slot_of(m, slot)->host;
+    action->seat = slot_of(m, slot)->seat;
     action->rank = rank;
 }
 
@@ -66,7 +66,7 @@ void starts_first(struct membership *m, int64_t now)
             int slot = is_open(&m->hosts[i], j, now) ? slot_add(m, i, j, SLOT_IN) : -1;
             if (slot < 0)
                 continue;
-            m->slots[slot].holds_state = true; /* what all start with */
+            slot_of(m, slot)->holds_state = true; /* what all start with */
             m->ranks[m->size++] = (struct membership_rank){slot, i, j, true};
         }
     }
@@ -81,11 +81,11 @@ void starts_first(struct membership *m, int64_t now)
 
 void starts_settle(struct membership *m, int64_t now)
 {
-    int first = m->slot_count, living = 0;
+    int first = m->next_slot, living = 0;
     for (int i = 0; i < m->slot_count; i++) {
         const struct slot *slot = &m->slots[i];
         if (slot_is_newcomer(slot) && !slot_seat_is_offered(m, slot, now))
-            slot_end(m, now, i, MEMBERSHIP_TERM, MEMBERSHIP_REMOVED);
+            slot_end(m, now, slot->number, MEMBERSHIP_TERM, MEMBERSHIP_REMOVED);
         living += (slot_is_newcomer(slot) || slot_is_member(slot)) && slot_seat_is_offered(m, slot, now);
     }
     for (int i = 0; i < m->host_count && !m->finishing; i++) {
@@ -99,7 +99,7 @@ void starts_settle(struct membership *m, int64_t now)
                 living++;
         }
     }
-    if (m->slot_count == first)
+    if (m->next_slot == first)
         return;
     free(m->planned);
     m->planned_size = 0;

@@ -24,6 +24,7 @@ enum slot_state {
 };
 
 struct slot {
+    int number;
     enum slot_state state;
     int host, seat;
     int lost_rank;    /* which it has reported while waiting */
@@ -63,8 +64,9 @@ struct membership {
     struct membership_config config;
     struct host *hosts;
     int host_count;
-    struct slot *slots;
+    struct slot *slots; /* [slot_count] by number, without those that are gone and were not in the epoch */
     int slot_count;
+    int next_slot;                           /* number of the next process */
     struct membership_rank *ranks, *planned; /* [size], [planned_size] */
     int epoch, size, planned_size;
     bool broken;    /* a member of the running epoch was lost, or waits for the next one */

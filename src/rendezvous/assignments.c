@@ -71,6 +71,19 @@ hvd_code hvd_rendezvous_put(hvd_rendezvous *rendezvous, const char *job, int32_t
     return status_ok(status);
 }
 
+hvd_code assignments_remove(hvd_rendezvous *rendezvous, const char *job, const char *key, hvd_status *status)
+{
+    TRY(check_arguments(job, 0, key, status));
+    struct store *store = server_lock(rendezvous, status);
+    if (!store)
+        return HVD_INVALID_ARGUMENT;
+    struct epoch *epoch = store_epoch(store, job);
+    if (epoch)
+        store_remove(store, &epoch->table, key);
+    server_unlock(rendezvous);
+    return status_ok(status);
+}
+
 static hvd_code publish_assignment(hvd_rendezvous *rendezvous, const char *job, int32_t epoch,
                                    const hvd_assignment *assignment, int size, hvd_status *status)
 {

@@ -25,4 +25,7 @@ hvd_code assignments_enter(struct rendezvous_client *client, const struct rendez
 hvd_code assignments_watch(hvd_rendezvous *rendezvous, const char *job, int32_t epoch, const char *prefix,
                            size_t skipped, hvd_watch **watch, hvd_status *status);
 
+/* Removes a key of the starter from epoch 0 of the job, if it is there. */
+hvd_code assignments_remove(hvd_rendezvous *rendezvous, const char *job, const char *key, hvd_status *status);
+
 #endif

@@ -62,6 +62,15 @@ hvd_code hvd_rendezvous_tell(hvd_rendezvous *rendezvous, const char *job, const 
     return code;
 }
 
+hvd_code hvd_rendezvous_forget_slot(hvd_rendezvous *rendezvous, const char *job, const char *slot,
+                                    hvd_status *status)
+{
+    char name[RENDEZVOUS_KEY_LIMIT + 1], key[RENDEZVOUS_KEY_LIMIT + 1];
+    slots_job(job, name);
+    TRY(assignments_remove(rendezvous, name, join(NEWS_PREFIX, slot, key), status));
+    return assignments_remove(rendezvous, name, join(REPORT_PREFIX, slot, key), status);
+}
+
 hvd_code hvd_rendezvous_watch_slots(hvd_rendezvous *rendezvous, const char *job, hvd_watch **watch,
                                     hvd_status *status)
 {

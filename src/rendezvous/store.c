@@ -119,6 +119,16 @@ bool store_put(struct store *store, struct map *map, const char *key, const void
     return true;
 }
 
+void store_remove(struct store *store, struct map *map, const char *key)
+{
+    struct entry *entry = map_remove(map, key, strlen(key));
+    if (!entry)
+        return;
+    store->bytes -= size_of(entry);
+    store->entries--;
+    free(entry);
+}
+
 static bool read_entry(const struct entry *entry, struct store_value *value)
 {
     if (entry)

@@ -55,6 +55,8 @@ struct epoch *store_epoch(struct store *store, const char *job);
 bool store_begin(struct store *store, struct epoch *epoch, uint32_t number);
 /* Adds to one of an epoch's maps, or replaces; false when the store is full or memory is out. */
 bool store_put(struct store *store, struct map *map, const char *key, const void *value, uint32_t length);
+/* Removes from one of an epoch's maps; the key need not be there. */
+void store_remove(struct store *store, struct map *map, const char *key);
 /* False when the key is not there. */
 bool store_get(const struct epoch *epoch, const char *key, struct store_value *value);
 /* The lasting key that was put next after the put of this number, among those with the prefix; false when

@@ -289,3 +289,28 @@ def test_the_variable_for_the_timeout(launcher: Launcher) -> None:
     process = launcher.run("-np", "2", "--min-np", "1", "true", env=environment)
     assert process.returncode == 2
     assert "HOROVOD_ELASTIC_TIMEOUT=soon must be a whole number" in process.stderr
+
+
+def test_rows_of_ended_processes_are_released(launcher: Launcher, script: Path) -> None:
+    """Processes that fail again and again leave no files in the launcher, except the last 32 of them."""
+    seats, kept, rounds = 40, 32, 4
+    (launcher.folder / "hosts").write_text("localhost:1\n")
+    err = launcher.folder / "err"
+    process = launcher.start(
+        "-np", "1", "--max-np", str(seats), "--host-discovery-script", str(script),
+        "--failed-slot", "restart:1000", "--output-filename", str(launcher.folder / "copies"),
+        "sh", "-c", "test $HOROVOD_EPOCH = 0 || exit 3; exec sleep 1000", stderr=err.open("w"),
+    )  # fmt: skip
+    assert wait_until(lambda: bool(launcher.named("sleep")), DEADLINE)
+    (job,) = launcher.named("hvd-job")
+
+    def files() -> int:
+        return len(list(Path(f"/proc/{job}/fd").iterdir()))
+
+    before = files()
+    (launcher.folder / "hosts").write_text(f"localhost:{seats}\n")
+    enough = rounds * (seats - 1)
+    assert wait_until(lambda: err.read_text().count("before it took part") >= enough, DEADLINE)
+    assert wait_until(lambda: files() <= before + 3 * kept + 16, DEADLINE), (before, files())
+    process.send_signal(signal.SIGINT)
+    assert process.wait(DEADLINE) == 130

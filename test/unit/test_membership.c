@@ -1,6 +1,7 @@
 /* test_membership.c - which processes are the ranks of a job: each test feeds inputs, and compares the
  * actions that follow with a text. */
 #include "membership/membership.h"
+#include "membership/state.h"
 #include "test.h"
 
 #include <signal.h>
@@ -282,6 +283,31 @@ TEST(test_a_failed_process_is_started_again_if_asked_for)
     ends(2, 1);
     pass(100);
     EXPECT("release a"); /* twice within ten minutes */
+}
+
+/* What has ended long ago takes no room, and is searched no longer. */
+TEST(test_ten_thousand_replacements)
+{
+    struct membership_config config = elastic(2, 1, 2);
+    config.restart = true;
+    config.restarts = 1000000;
+    open_running(config, "a:2", 2);
+    for (int slot = 1; slot <= 10000; slot++) {
+        int epoch, size;
+        membership_ranks(machine, &epoch, &size);
+        ends(slot, 137);
+        waits_for(0, epoch, 1);
+        pass(700);
+        ready(slot + 1);
+        waits_for(0, epoch + 1, -1);
+        drain();
+        seen[0] = 0;
+        assert_int_equal(membership_ranks(machine, &epoch, &size)[1].slot, slot + 1);
+        assert_true(machine->slot_count <= 3);
+    }
+    ready(5000); /* late reports of it have no effect */
+    ends(5000, 1);
+    EXPECT("");
 }
 
 /* As a failed one, but its host is not to blame. */
