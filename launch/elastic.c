@@ -41,7 +41,8 @@ static hvd_code parse_failed_slot(struct membership_config *config, const char *
     bool numbered = end && end != text + 8 && !*end && restarts >= 1 && restarts <= 1000000;
     config->restart = numbered || strcmp(text, "restart") == 0;
     config->restarts = (int)restarts;
-    if (config->restart || strcmp(text, "drop-host") == 0)
+    config->drop_last = strcmp(text, "drop-host") == 0;
+    if (config->restart || config->drop_last)
         return HVD_OK;
     return status_set(status, HVD_INVALID_ARGUMENT,
                       "--failed-slot=%s must be drop-host, restart, or restart:N with N from 1 on", text);
@@ -63,6 +64,16 @@ static hvd_code read_timeout(const struct options *options, int64_t *seconds, hv
                       "HOROVOD_ELASTIC_TIMEOUT=%s must be a whole number of seconds from 1 to 1e9", text);
 }
 
+/* Horovod asks the ranks to wait for a newcomer as soon as it is started, and its tests expect that. */
+static hvd_code read_growth(bool *now, hvd_status *status)
+{
+    const char *text = getenv("HOROVOD_ELASTIC_GROW");
+    *now = text && strcmp(text, "now") == 0;
+    if (!text || !*text || *now || strcmp(text, "ready") == 0)
+        return HVD_OK;
+    return status_set(status, HVD_INVALID_ARGUMENT, "HOROVOD_ELASTIC_GROW=%s must be ready or now", text);
+}
+
 static hvd_code check_sizes(const struct membership_config *config, hvd_status *status)
 {
     if (config->min > config->start)
@@ -81,7 +92,9 @@ hvd_code elastic_configure(struct membership_config *config, const struct option
     int64_t start = options->num_proc           ? options->num_proc
                     : options->discovery_script ? options->min_num_proc
                                                 : hosts->size;
+    bool grow_now;
     TRY(read_timeout(options, &timeout, status));
+    TRY(read_growth(&grow_now, status));
     if (!start)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "how many ranks? Say -np N or --min-np N beside --host-discovery-script");
@@ -97,6 +110,7 @@ hvd_code elastic_configure(struct membership_config *config, const struct option
         .timeout = timeout * CLOCK_SECOND,
         .reset_limit = options->reset_limit ? (int)(options->reset_limit - 1) : -1,
         .restarts = DEFAULT_RESTARTS,
+        .grow_now = grow_now,
         .pause = {options->cooldown[0] * CLOCK_SECOND, options->cooldown[1] * CLOCK_SECOND},
         .seed = (uint64_t)clock_now()};
     if (options->failed_slot)

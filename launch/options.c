@@ -67,8 +67,9 @@ const struct option option_table[] = {
      "Use a host on which a rank has failed again after MIN to MAX seconds, longer each time; without it "
      "never"},
     {GROUP_ELASTIC, "", "failed-slot", "RULE", OPTION_TEXT, FIELD(failed_slot),
-     "What follows from a failed rank: drop-host (its host is left out, if there is another one; the "
-     "default), or restart[:N] (a new process takes its slot, N times in 10 minutes; 3)"},
+     "What follows from a failed rank: drop-host (its host is left out), or restart[:N] (a new process "
+     "takes its slot, N times in 10 minutes; 3). The default is drop-host where another host has ranks, and "
+     "otherwise restart"},
     {GROUP_COUNT, "", "task", "FOLDER", OPTION_TEXT, FIELD(task), ""},
     {GROUP_COUNT, "", "agent", "", OPTION_SWITCH, FIELD(agent), ""},
     {GROUP_OUTPUT, "", "output-filename", "FOLDER", OPTION_TEXT, FIELD(output),

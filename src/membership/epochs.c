@@ -18,6 +18,7 @@ struct census {
     int staying;     /* members whose seats are offered */
     int holders;     /* of the staying: those that may hold the state */
     int starting, ready;
+    int awaited; /* starting newcomers for which the members wait */
     int kept;    /* members of the next epoch whose seats are not offered */
     int joining; /* newcomers of the next epoch */
 };
@@ -49,11 +50,14 @@ static struct census take_census(const struct membership *m, int64_t now)
         census.waiting += slot->state == SLOT_WAITING;
         census.done += slot->state == SLOT_DONE;
         census.starting += slot->state == SLOT_STARTING;
+        census.awaited += slot->state == SLOT_STARTING && offered && !slot->late && m->config.grow_now;
         census.ready += slot->state == SLOT_READY && offered;
         census.staying += slot_is_member(slot) && offered;
         census.holders += slot_is_member(slot) && offered && slot_may_hold_state(m, slot);
     }
     plan(m, &census);
+    int room = m->config.max - census.staying - census.kept - census.joining;
+    census.awaited = m->finishing || room <= 0 ? 0 : least(census.awaited, room);
     return census;
 }
 
@@ -75,6 +79,8 @@ static void enter(struct membership *m, struct membership_rank *ranks, int size)
         slot->lost_rank = -1;
         slot->warned = false;
     }
+    for (int i = 0; i < m->slot_count; i++)
+        m->slots[i].late = m->slots[i].state == SLOT_STARTING;
     m->epoch++;
     m->broken = false;
     m->noticed = 0;
@@ -154,6 +160,11 @@ static int find_cut_off(const struct membership *m, int64_t now, const struct me
 static void begin(struct membership *m, int64_t now, const struct census *census)
 {
     int size = 0;
+    int64_t patience = time_add(m->moved, m->config.rejoin);
+    if (census->awaited && now < patience) {
+        wake_at(m, patience);
+        return;
+    }
     struct membership_rank *ranks = roster_make(m, now, census->kept, SLOT_READY, &size);
     if (!ranks)
         return;
@@ -235,6 +246,8 @@ static void end_hung(struct membership *m, int64_t now, const struct census *cen
 /* Newcomers of one change join together, unless some of them take too long. */
 static bool have_gathered(struct membership *m, int64_t now, const struct census *census)
 {
+    if (census->awaited)
+        return true;
     if (!census->joining) {
         m->gathering = NEVER;
         return false;

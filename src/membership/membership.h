@@ -35,6 +35,8 @@ struct membership_config {
     int reset_limit;  /* epochs after the first; -1: any number */
     bool restart;     /* a failed process is started again at its seat; otherwise its host is left out if
                          another one has members */
+    bool drop_last;   /* without `restart`: the host is left out also if no other one has members */
+    bool grow_now;    /* a change is noticed once newcomers are started, and the members wait for them */
     int restarts;     /* within MEMBERSHIP_RESTARTS_WINDOW, before the seat or the host is left out */
     int64_t pause[2]; /* least and longest time for which a host is left out; 0: forever */
     uint64_t seed;    /* of the random part of pauses */

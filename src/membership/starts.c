@@ -101,6 +101,8 @@ void starts_settle(struct membership *m, int64_t now)
     }
     if (m->next_slot == first)
         return;
+    if (m->config.grow_now)
+        wake_at(m, now); /* for the notice */
     free(m->planned);
     m->planned_size = 0;
     m->planned = roster_make(m, now, 0, SLOT_STARTING, &m->planned_size);

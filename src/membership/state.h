@@ -31,6 +31,7 @@ struct slot {
     bool holds_state; /* as it said when it last waited; members of epoch 0 from the start */
     bool entered;     /* it has asked for an epoch */
     bool warned;      /* that it does not wait, in its epoch */
+    bool late;        /* a newcomer without which an epoch has begun */
 };
 
 struct seat {

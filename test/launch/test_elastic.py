@@ -21,13 +21,19 @@ class Job:
     """A job of examples/c/elastic, whose output is read while it runs."""
 
     def __init__(
-        self, launcher: Launcher, *options: str, steps: str = STEPS, pause: str = "20", **more: str
+        self,
+        launcher: Launcher,
+        *options: str,
+        program: Path = PROGRAM,
+        steps: str = STEPS,
+        pause: str = "20",
+        **more: str,
     ) -> None:
         if not PROGRAM.exists():
             pytest.skip("the examples in C are not built")
         self.launcher, self.out, self.err = launcher, launcher.folder / "out", launcher.folder / "err"
         self.process: subprocess.Popen[str] = launcher.start(
-            *options, str(PROGRAM), steps, pause, stdout=self.out.open("w"), stderr=self.err.open("w"),
+            *options, str(program), steps, pause, stdout=self.out.open("w"), stderr=self.err.open("w"),
             env=launcher.environment(**more),
         )  # fmt: skip
 
@@ -222,6 +228,26 @@ def test_the_end_names_processes(launcher: Launcher) -> None:
     assert re.search(r"the first to fail was process \d \(pid \d+\)", text)
 
 
+def test_even_the_last_host_is_left_out(launcher: Launcher) -> None:
+    job = Job(launcher, "-np", "2", "--min-np", "1", "--failed-slot", "drop-host", "-H", "localhost:2")
+    job.wait_for("step 20 with")
+    os.kill(job.ranks()[-1], signal.SIGKILL)
+    text = job.finish(exit_code=137)
+    assert "is to end: another process of its host has failed" in text
+    assert "no rank is left that holds the state of the training" in text
+
+
+def test_ranks_wait_for_a_process_that_starts(launcher: Launcher, script: Path) -> None:
+    options = ["-np", "2", "--max-np", "3", "--min-np", "1", "--host-discovery-script", str(script)]
+    slow = launcher.folder / "slow"
+    slow.write_text(f"#!/bin/sh\n[ $HOROVOD_EPOCH = 0 ] || sleep 3\nexec {PROGRAM} $*\n")
+    slow.chmod(0o755)
+    job = Job(launcher, *options, program=slow, pause="10", HOROVOD_ELASTIC_GROW="now")
+    job.wait_for("step 1 with")
+    (launcher.folder / "hosts").write_text("localhost:3\n")
+    assert sizes(job.finish()) == [2, 3]
+
+
 def test_ctrl_c_leaves_nothing(launcher: Launcher) -> None:
     script = "sleep 1000 & echo localhost:2"
     job = Job(launcher, "-np", "2", "--host-discovery-script", script)
@@ -284,11 +310,14 @@ def test_wrong_options_are_refused(launcher: Launcher, options: list[str], words
     assert words in process.stderr
 
 
-def test_the_variable_for_the_timeout(launcher: Launcher) -> None:
-    environment = launcher.environment(HOROVOD_ELASTIC_TIMEOUT="soon")
+@pytest.mark.parametrize(
+    ("name", "words"), [("TIMEOUT", "soon must be a whole number"), ("GROW", "soon must be ready or now")]
+)
+def test_wrong_variables_are_refused(launcher: Launcher, name: str, words: str) -> None:
+    environment = launcher.environment(**{f"HOROVOD_ELASTIC_{name}": "soon"})
     process = launcher.run("-np", "2", "--min-np", "1", "true", env=environment)
     assert process.returncode == 2
-    assert "HOROVOD_ELASTIC_TIMEOUT=soon must be a whole number" in process.stderr
+    assert f"HOROVOD_ELASTIC_{name}={words}" in process.stderr
 
 
 def test_rows_of_ended_processes_are_released(launcher: Launcher, script: Path) -> None:

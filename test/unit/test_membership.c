@@ -730,6 +730,52 @@ TEST(test_programs_that_use_no_epochs)
     EXPECT("notice 0 lost;finish 0 slot -1 keep");
 }
 
+/* ---- Horovod's own rules --------------------------------------------------------------------------------
+ */
+
+TEST(test_the_last_host_is_left_out)
+{
+    struct membership_config config = elastic(4, 1, 4);
+    config.drop_last = true;
+    open_running(config, "a:2,b:2", 4);
+    ends(0, 1);
+    EXPECT("end 1 own host out;notice 0 lost");
+    ends(2, 1);
+    EXPECT("end 3 own host out;finish 1 slot 0 term: no rank is left that holds the state of the training");
+}
+
+TEST(test_members_wait_for_newcomers_that_start)
+{
+    struct membership_config config = elastic(2, 1, 3);
+    config.grow_now = true;
+    open_running(config, "a:2", 2);
+    discover("a:2,b:2");
+    EXPECT("prepare b;start 2 b.0");
+    pass(0);
+    EXPECT("notice 0 more");
+    waits_for(0, 0, -1);
+    waits_for(1, 0, -1);
+    EXPECT("notice 0 more lost");
+    pass(29);
+    EXPECT("");
+    ready(2);
+    EXPECT("epoch 1: 0 1 2+");
+}
+
+TEST(test_members_do_not_wait_forever_for_newcomers)
+{
+    struct membership_config config = elastic(2, 1, 3);
+    config.grow_now = true;
+    open_running(config, "a:3", 3);
+    ends(2, 1);
+    pass(2);
+    waits_for(0, 0, 2);
+    waits_for(1, 0, 2);
+    seen[0] = 0;
+    pass(31);
+    EXPECT("epoch 1: 0 1");
+}
+
 /* ---- jobs whose ranks stay the same -------------------------------------------------------------------- */
 
 static void open_fixed(void)
