@@ -672,6 +672,53 @@ HVD_API hvd_code hvd_rendezvous_watch_slots(hvd_rendezvous *rendezvous, const ch
 HVD_API hvd_code hvd_rendezvous_forget_slot(hvd_rendezvous *rendezvous, const char *job, const char *slot,
                                             hvd_status *status);
 
+/* ---- snapshots ----------------------------------------------------------------------------------------- */
+
+/* A copy of a state that is equal on all ranks, such as parameters and what optimizers keep: one for each
+ * host, in memory that its ranks share. Each rank copies a part, in a thread of its own, so that saving costs
+ * the caller next to nothing. It has two versions in turns, and survives the end of any rank of the host at
+ * any moment. A snapshot belongs to the process and outlives contexts, as elastic jobs need it. One thread at
+ * a time. In a child of fork() it can only be freed, which then does nothing. */
+typedef struct hvd_snapshot hvd_snapshot;
+
+/* Until hvd_snapshot_join this process keeps its copy alone. */
+HVD_API hvd_code hvd_snapshot_create(hvd_snapshot **snapshot, hvd_status *status);
+/* What is being copied is abandoned. NULL is fine. */
+HVD_API void hvd_snapshot_free(hvd_snapshot *snapshot);
+
+/* From now on shares the copy with the ranks of this host. All ranks of the job call it, with any snapshot of
+ * the same state, before they save in a new epoch; what was being copied is abandoned. If the ranks have a
+ * copy from the epoch before, they keep it, and processes that are new on the host can read it. If one of
+ * them can't map the memory of the others, each rank of that host keeps its own. */
+HVD_API hvd_code hvd_snapshot_join(hvd_snapshot *snapshot, hvd_context *context, hvd_status *status);
+
+/* A part of a state. */
+typedef struct hvd_memory {
+    void *data;
+    size_t bytes;
+} hvd_memory;
+
+/* Starts to copy this rank's share of the parts, which must not change before hvd_snapshot_wait has returned.
+ * All ranks of the host save the same versions, which rise, of equal parts. If the version before is not
+ * whole, this call waits for it first, and fails as hvd_snapshot_wait does. `context`: the one of
+ * hvd_snapshot_join, or NULL without it. */
+HVD_API hvd_code hvd_snapshot_save(hvd_snapshot *snapshot, hvd_context *context, int64_t version,
+                                   const hvd_memory *parts, int32_t count, hvd_status *status);
+
+/* Waits until the version saved last is whole: all ranks of the host have copied their shares. Call it before
+ * the state changes. An error means that it may never be: HVD_PEER_LOST and the like if the job has failed,
+ * HVD_TIMED_OUT after the setting timeout_seconds, HVD_MISMATCH if another rank saves other parts,
+ * HVD_SYSTEM if there is no memory. The version before is whole then, and the parts are no longer read. */
+HVD_API hvd_code hvd_snapshot_wait(hvd_snapshot *snapshot, hvd_context *context, hvd_status *status);
+
+/* The newest whole version, whose size is in *bytes unless that is NULL; -1: there is none. */
+HVD_API int64_t hvd_snapshot_version(const hvd_snapshot *snapshot, size_t *bytes);
+
+/* Copies `bytes` bytes at `offset` of a whole version, all parts one after the other, to `memory`. It stays
+ * whole until this rank has saved two later ones. HVD_INVALID_ARGUMENT: there are no such bytes. */
+HVD_API hvd_code hvd_snapshot_read(hvd_snapshot *snapshot, int64_t version, size_t offset, void *memory,
+                                   size_t bytes, hvd_status *status);
+
 /* ---- this build and this host --------------------------------------------------------------------- */
 
 /* The version of the library, "1.0.0". */

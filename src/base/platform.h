@@ -20,6 +20,14 @@ bool platform_memory_return(void *memory, size_t bytes);
 /* Maps it for reading and writing, but not in children of fork(); NULL on failure, also if the size differs
  * or could still change. */
 void *platform_memory_map(int fd, size_t bytes);
+/* The same for memory that any process which has it may grow, but none can shrink. Its pages are allocated by
+ * platform_memory_allocate. */
+int platform_memory_create_growing(size_t bytes);
+bool platform_memory_grow(int fd, size_t bytes); /* to at least that size; false on failure */
+bool platform_memory_allocate(int fd, size_t offset, size_t bytes);
+void *platform_memory_map_part(int fd, size_t offset, size_t bytes);
+/* Opens the shared memory that has this descriptor in another process, or in this one; -1 on failure. */
+int platform_memory_open(pid_t process, int fd);
 void platform_memory_unmap(void *memory, size_t bytes);
 size_t platform_memory_bytes(int fd); /* 0: it is none */
 /* Lets children of fork() inherit the mapping. A child must call platform_memory_keep_writes before it

@@ -45,31 +45,78 @@ ssize_t platform_memory_read(pid_t process, void *to, uint64_t address, size_t l
     return process_vm_readv(process, &here, 1, &there, 1, 0);
 }
 
-int platform_memory_create(size_t bytes, bool reserved)
+/* Returns false if the machine has not that much memory: to allocate it would not fail, the kernel would end
+ * this process. */
+static bool machine_has(size_t bytes)
 {
-    /* To allocate more than the machine has would not fail: the kernel would end this process. */
-    if (bytes / (size_t)sysconf(_SC_PAGESIZE) >= (size_t)sysconf(_SC_PHYS_PAGES)) {
-        errno = ENOMEM;
-        return -1;
-    }
-    int fd = memfd_create("horovod", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return -1;
+    if (bytes / (size_t)sysconf(_SC_PAGESIZE) < (size_t)sysconf(_SC_PHYS_PAGES))
+        return true;
+    errno = ENOMEM;
+    return false;
+}
+
+static int create_memory(size_t bytes)
+{
+    return machine_has(bytes) ? memfd_create("horovod", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
+}
+
+/* Unlike ftruncate this allocates the pages, or fails. Returns 0, or an errno value. */
+static int allocate(int fd, size_t offset, size_t bytes)
+{
     /* Up to Linux 6.8 each signal restarts fallocate, which then never ends under the timer of a profiler. */
     struct held_signals held = signals_hold();
-    int error = !reserved && ftruncate(fd, (off_t)bytes) ? errno : 0;
-    if (reserved) {
-        /* Unlike ftruncate this allocates the pages, or fails. */
-        do
-            error = posix_fallocate(fd, 0, (off_t)bytes);
-        while (error == EINTR);
-    }
+    int error;
+    do
+        error = posix_fallocate(fd, (off_t)offset, (off_t)bytes);
+    while (error == EINTR);
     signals_release(&held);
-    if (error)
-        return close_and_fail(fd, error);
-    if (fcntl(fd, F_ADD_SEALS, SEALS))
-        return close_and_fail(fd, errno);
-    return fd;
+    return error;
+}
+
+static int resize(int fd, size_t bytes)
+{
+    struct held_signals held = signals_hold();
+    int error = ftruncate(fd, (off_t)bytes) ? errno : 0;
+    signals_release(&held);
+    return error;
+}
+
+int platform_memory_create(size_t bytes, bool reserved)
+{
+    int fd = create_memory(bytes);
+    if (fd < 0)
+        return -1;
+    int error = reserved ? allocate(fd, 0, bytes) : resize(fd, bytes);
+    if (!error && fcntl(fd, F_ADD_SEALS, SEALS))
+        error = errno;
+    return error ? close_and_fail(fd, error) : fd;
+}
+
+int platform_memory_create_growing(size_t bytes)
+{
+    int fd = create_memory(bytes);
+    if (fd < 0)
+        return -1;
+    int error = resize(fd, bytes);
+    if (!error && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL))
+        error = errno;
+    return error ? close_and_fail(fd, error) : fd;
+}
+
+bool platform_memory_grow(int fd, size_t bytes)
+{
+    /* The seal refuses to shrink what another process has made longer meanwhile. */
+    if (!machine_has(bytes))
+        return false;
+    int error = platform_memory_bytes(fd) < bytes ? resize(fd, bytes) : 0;
+    errno = error;
+    return !error || platform_memory_bytes(fd) >= bytes;
+}
+
+bool platform_memory_allocate(int fd, size_t offset, size_t bytes)
+{
+    errno = allocate(fd, offset, bytes);
+    return !errno;
 }
 
 bool platform_memory_reserve(void *memory, size_t bytes)
@@ -94,21 +141,48 @@ bool platform_memory_return(void *memory, size_t bytes)
     return from >= to || madvise((void *)from, to - from, MADV_REMOVE) == 0;
 }
 
-void *platform_memory_map(int fd, size_t bytes)
+int platform_memory_open(pid_t process, int fd)
 {
-    struct stat info;
+    static const char memory[] = "/memfd:horovod";
+    char path[64], target[sizeof memory] = "";
+    snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)process, fd);
+    /* To open anything else might block, or change it. */
+    if (readlink(path, target, sizeof target - 1) < 0)
+        return -1;
+    if (strcmp(target, memory) != 0) {
+        errno = ESTALE;
+        return -1;
+    }
+    return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* Returns true if the memory can't get shorter. Without the seal a peer could shorten the file, and an access
+ * to the lost pages would end this process. */
+static bool stays(int fd)
+{
     int seals = fcntl(fd, F_GET_SEALS);
-    /* Without the seal a peer could shorten the file, and an access to the lost pages would end this process.
-     */
-    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info) || (size_t)info.st_size != bytes) {
+    return seals >= 0 && seals & F_SEAL_SHRINK;
+}
+
+void *platform_memory_map_part(int fd, size_t offset, size_t bytes)
+{
+    if (!stays(fd) || platform_memory_bytes(fd) < offset + bytes) {
         errno = EINVAL;
         return NULL;
     }
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
     if (memory == MAP_FAILED)
         return NULL;
     madvise(memory, bytes, MADV_DONTFORK);
     return memory;
+}
+
+void *platform_memory_map(int fd, size_t bytes)
+{
+    if (platform_memory_bytes(fd) == bytes)
+        return platform_memory_map_part(fd, 0, bytes);
+    errno = EINVAL;
+    return NULL;
 }
 
 void platform_memory_unmap(void *memory, size_t bytes)

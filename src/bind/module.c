@@ -14,6 +14,7 @@
 #include "bind/rendezvous.h"
 #include "bind/request.h"
 #include "bind/result.h"
+#include "bind/snapshot.h"
 #include "bind/stacks.h"
 #include "bind/tables.h"
 #include "bind/tensor.h"
@@ -450,7 +451,8 @@ PyMODINIT_FUNC PyInit__core(void)
     PyObject *module = PyModule_Create(&definition);
     if (module && !errors_init_module() && !context_init_module() && !tensor_init_module() &&
         !result_init_module(module) && !tables_init_module(module) && !request_init_module(module) &&
-        !operation_init_module(module) && !rendezvous_init_module(module) && !stacks_init_module())
+        !operation_init_module(module) && !rendezvous_init_module(module) && !snapshot_init_module(module) &&
+        !stacks_init_module())
         return module;
     Py_XDECREF(module);
     return NULL;

@@ -25,6 +25,7 @@ BELOW: dict[str, set[str]] = {
     "membership": {"base"},
     "watch": {"base"},
     "tune": {"base"},
+    "snapshot": {"base", "net"},
     "coll": {"base", "device", "transport"},
     "backend": {"base", "net", "device", "rendezvous", "coll"},
     "engine": {
@@ -39,6 +40,7 @@ BELOW: dict[str, set[str]] = {
         "backend",
         "watch",
         "tune",
+        "snapshot",
     },
     "native": set(),
     "tensorflow": {"native"},
