@@ -641,6 +641,11 @@ HVD_API int32_t hvd_epoch_notice(hvd_epochs *epochs, int32_t epoch);
 /* Reports that the work of this process is complete: the job succeeds once all of the last epoch are. */
 HVD_API hvd_code hvd_epoch_done(hvd_epochs *epochs, hvd_status *status);
 
+/* Asks the starter to let this process leave the job. It does so with the next epoch, which begins soon, if
+ * the other ranks are enough: hvd_epoch_wait then returns HVD_REFUSED. Until then the process goes on. Any
+ * thread, not in the handler of a signal. */
+HVD_API hvd_code hvd_epoch_leave(hvd_epochs *epochs, hvd_status *status);
+
 /* The starter's side. To begin an epoch it publishes the assignments by hvd_rendezvous_assign, and then tells
  * every slot. News for a slot replace those before. */
 typedef enum hvd_news_kind {
@@ -663,7 +668,8 @@ HVD_API hvd_code hvd_rendezvous_tell(hvd_rendezvous *rendezvous, const char *job
 
 /* A watch for what slots report, over all epochs. The key of an entry is the slot. Its value is "entered"
  * once the process has opened its hvd_epochs, "ready" (hvd_epoch_wait after -1), "waits <after> <holds_state>
- * <lost_rank>" or "done"; it is empty once the process has ended or has closed its hvd_epochs. */
+ * <lost_rank>" or "done", each followed by " leaves" after hvd_epoch_leave; it is empty once the process has
+ * ended or has closed its hvd_epochs. */
 HVD_API hvd_code hvd_rendezvous_watch_slots(hvd_rendezvous *rendezvous, const char *job, hvd_watch **watch,
                                             hvd_status *status);
 

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -103,6 +104,7 @@ hvd_code elastic_configure(struct membership_config *config, const struct option
         .start = (int)start,
         .min = (int)(options->min_num_proc ? options->min_num_proc : start),
         .max = (int)(options->max_num_proc ? options->max_num_proc : start),
+        .spares = (int)options->spares,
         .settle = (int64_t)(SETTLE_SECONDS * CLOCK_SECOND),
         .rejoin = (options->rejoin_seconds ? options->rejoin_seconds : DEFAULT_REJOIN) * CLOCK_SECOND,
         .silent = (int64_t)(SILENT_SECONDS * CLOCK_SECOND),
@@ -352,7 +354,8 @@ static void start(struct elastic *elastic, const struct membership_action *actio
     bool first = action->rank < size && ranks[action->rank].slot == action->slot;
     if (!first)
         ranks = membership_planned(elastic->membership, &size);
-    struct place place = place_of(&ranks[action->rank], action->rank, size);
+    /* A spare may become the last rank. */
+    struct place place = place_of(&ranks[action->rank], action->rank < size ? action->rank : size - 1, size);
     struct process *process = table_add(table, action->slot, &place);
     if (!process) {
         say(table, "out of memory for process %d", action->slot);
@@ -377,6 +380,7 @@ static void end(struct elastic *elastic, const struct membership_action *action)
 {
     static const char *const reasons[] = {[MEMBERSHIP_REMOVED] = "its place was taken away",
                                           [MEMBERSHIP_HOST_OUT] = "another process of its host has failed",
+                                          [MEMBERSHIP_LEAVES] = "it was told to leave",
                                           [MEMBERSHIP_HUNG] = "it did not come back when all others did",
                                           [MEMBERSHIP_CUT_OFF] = "its connections break again and again",
                                           [MEMBERSHIP_OVER] = "the job ends"};
@@ -409,9 +413,28 @@ void elastic_say_end(struct process *process)
 /* ---- reports --------------------------------------------------------------------------------------------
  */
 
-static void report(struct elastic *elastic, const struct process *process, const char *text)
+/* The signal that was meant for a process which the job has ended already, or ends by SIGTERM, takes effect.
+ */
+static void leave(struct elastic *elastic, struct process *process)
+{
+    if (process->step >= STEP_TERM) {
+        process_signal(process, SIGTERM);
+    } else if (!process->leaves) {
+        say(elastic->table, "process %d (pid %d) was told to leave, which it does once the others can go on",
+            process->slot, process->pid);
+        process->leaves = true;
+        membership_leaves(elastic->membership, clock_now(), process->slot);
+    }
+}
+
+static void report(struct elastic *elastic, struct process *process, char *text)
 {
     struct membership *membership = elastic->membership;
+    char *leaves = strstr(text, " leaves");
+    if (leaves) {
+        *leaves = '\0';
+        leave(elastic, process);
+    }
     int64_t now = clock_now();
     struct membership_wait wait = {.after = -1, .lost_rank = -1};
     int holds_state = 0;
@@ -439,7 +462,7 @@ static void on_reports(uv_poll_t *poll, int error, int events)
         char text[64], *rest;
         long slot = strtol(entry.key, &rest, 10);
         snprintf(text, sizeof text, "%.*s", (int)entry.length, (const char *)entry.value);
-        const struct process *process =
+        struct process *process =
             rest != entry.key && !*rest && slot >= 0 && slot <= INT_MAX ? table_find(table, (int)slot) : NULL;
         if (process)
             report(elastic, process, text);

@@ -52,6 +52,9 @@ const struct option option_table[] = {
      "N; the job starts with -np"},
     {GROUP_ELASTIC, "max-np", "max-num-proc", "N", OPTION_COUNT, FIELD(max_num_proc),
      "Use no more ranks than this, however many slots there are (as many as the job starts with)"},
+    {GROUP_ELASTIC, "", "spares", "N", OPTION_COUNT, FIELD(spares),
+     "Keep N more processes ready, if there are slots for them: they take the places of failed ranks at "
+     "once"},
     {GROUP_ELASTIC, "", "host-discovery-script", "FILE", OPTION_TEXT, FIELD(discovery_script),
      "Command that is run every second and prints the hosts to use, a line host:slots or host for each; "
      "instead of -H"},
@@ -315,6 +318,7 @@ static const char *first_elastic(const struct options *options, bool makes_elast
     if (makes_elastic && options->discovery_script)
         return "--host-discovery-script";
     return options->max_num_proc      ? "--max-np"
+           : options->spares          ? "--spares"
            : options->slots_per_host  ? "--slots-per-host"
            : options->elastic_timeout ? "--elastic-timeout"
            : options->rejoin_seconds  ? "--rejoin-seconds"

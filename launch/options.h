@@ -74,6 +74,7 @@ struct options {
     const char *report;                 /* path of the HTML file about the job, or NULL */
     int64_t min_num_proc, max_num_proc; /* 0: not given */
     const char *discovery_script;       /* command for the shell, or NULL */
+    int64_t spares;                     /* 0: none */
     int64_t slots_per_host;             /* where it says none; 0: not given */
     int64_t elastic_timeout;            /* seconds; 0: not given */
     int64_t rejoin_seconds;             /* 0: not given */

@@ -7,6 +7,7 @@
  * against an installed Horovod: cc elastic.c -lhorovod -o elastic */
 #include <horovod.h>
 
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,15 @@ struct job {
     hvd_placement place;
     int epoch; /* -1: none yet */
 };
+
+static volatile sig_atomic_t told_to_leave;
+
+/* SIGTERM: this process leaves once the others can go on. A second one ends it. */
+static void on_sigterm(int number)
+{
+    told_to_leave = 1;
+    signal(number, SIG_DFL);
+}
 
 static void check(hvd_code code, const hvd_status *status)
 {
@@ -89,11 +99,14 @@ static hvd_code work(const struct job *job, struct state *state, long steps, lon
                      hvd_status *status)
 {
     const struct timespec pause = {milliseconds / 1000, milliseconds % 1000 * 1000000};
+    hvd_status ignored; /* without the starter this process ends anyway */
     hvd_code code = agree(job, state, status);
     while (!code && state->step < (double)steps) {
         double value = job->place.rank == 0; /* so that the sum does not depend on the number of ranks */
         /* All ranks leave after the same step: each of them sees a notice at its own time. */
         double notice = job->epochs ? hvd_epoch_notice(job->epochs, job->epoch) : 0;
+        if (told_to_leave && job->epochs)
+            hvd_epoch_leave(job->epochs, &ignored);
         nanosleep(&pause, NULL);
         code = reduce(job, "value", HVD_SUM, &value, status);
         if (!code)
@@ -168,6 +181,8 @@ int main(int argc, char **argv)
     struct job job = {.epoch = -1};
     struct state state = {0, 0};
     hvd_status status = {0};
+    if (getenv("HOROVOD_ELASTIC"))
+        signal(SIGTERM, on_sigterm);
     join(&job, &state);
     while (state.step < (double)steps) {
         status.lost_rank = -1;

@@ -8,6 +8,7 @@ from horovod.common.basics import rank
 from horovod.common.elastic import ObjectState as _ObjectState
 from horovod.common.elastic import State as State
 from horovod.common.elastic import run as run
+from horovod.common.leaving import leave as leave
 from horovod.framework.objects import broadcast_object
 
 

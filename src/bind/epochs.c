@@ -131,6 +131,19 @@ PyObject *epochs_done(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     return code ? raise_status(&status) : Py_BuildValue("");
 }
 
+PyObject *epochs_leave(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    hvd_status status;
+    hvd_code code;
+    hvd_epochs *opened = current();
+    if (!opened)
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    code = hvd_epoch_leave(opened, &status);
+    Py_END_ALLOW_THREADS;
+    return code ? raise_status(&status) : Py_BuildValue("");
+}
+
 bool epochs_lost(int epoch)
 {
     hvd_epochs *opened = atomic_load(&epochs);

@@ -329,6 +329,9 @@ static PyMethodDef methods[] = {
     {"epoch_notice", epochs_notice, METH_O,
      "epoch_notice($module, epoch, /)\n--\n\n"
      "What the starter has noticed in this epoch: bits for processes removed (1), added (2), lost (4)."},
+    {"epoch_leave", epochs_leave, METH_NOARGS,
+     "epoch_leave($module, /)\n--\n\n"
+     "Ask the starter to let this process leave the job with the next epoch."},
     {"epoch_done", epochs_done, METH_NOARGS,
      "epoch_done($module, /)\n--\n\n"
      "Report to the starter that the work of this process is complete."},

@@ -22,6 +22,7 @@ struct hvd_epochs {
     struct starter_watch watch;
     uint32_t seen; /* number of the news below; 0: none yet */
     struct slot_news news;
+    bool leaves;                   /* each report says so */
     char report[64];               /* the last one, while it holds; "": none */
     atomic_uint_least64_t noticed; /* epoch and notice of `news`, for hvd_epoch_notice in other threads */
 };
@@ -37,11 +38,13 @@ static hvd_code check_starter(struct hvd_epochs *epochs, hvd_code code)
 /* Sends the report, unless it is the last one and still holds. */
 static hvd_code report(struct hvd_epochs *epochs, const char *text, hvd_status *status)
 {
-    if (strcmp(epochs->report, text) == 0)
+    char whole[sizeof epochs->report];
+    snprintf(whole, sizeof whole, "%s%s", text, epochs->leaves ? " leaves" : "");
+    if (strcmp(epochs->report, whole) == 0)
         return HVD_OK;
-    TRY(check_starter(epochs, slots_report(epochs->client, epochs->settings.slot, text,
+    TRY(check_starter(epochs, slots_report(epochs->client, epochs->settings.slot, whole,
                                            clock_after(REPORT_SECONDS), status)));
-    snprintf(epochs->report, sizeof epochs->report, "%s", text);
+    memcpy(epochs->report, whole, sizeof whole);
     return HVD_OK;
 }
 
@@ -85,7 +88,7 @@ static bool starter_is_needed(void *owner)
     while (!follow(epochs, 0, &ignored)) /* its last words */
         ;
     bool over = epochs->seen && epochs->news.kind == HVD_NEWS_OVER;
-    bool done = strcmp(epochs->report, "done") == 0;
+    bool done = strncmp(epochs->report, "done", 4) == 0;
     pthread_mutex_unlock(&epochs->lock);
     return !over && !done;
 }
@@ -193,6 +196,20 @@ hvd_code hvd_epoch_wait(hvd_epochs *epochs, const hvd_epoch_question *question, 
     }
     pthread_mutex_unlock(&epochs->lock);
     return code;
+}
+
+hvd_code hvd_epoch_leave(hvd_epochs *epochs, hvd_status *status)
+{
+    char last[sizeof epochs->report];
+    hvd_code code = HVD_OK;
+    pthread_mutex_lock(&epochs->lock);
+    memcpy(last, epochs->report, sizeof last);
+    if (!epochs->leaves) {
+        epochs->leaves = true;
+        code = report(epochs, last, status);
+    }
+    pthread_mutex_unlock(&epochs->lock);
+    return code ? code : status_ok(status);
 }
 
 hvd_code hvd_epoch_done(hvd_epochs *epochs, hvd_status *status)

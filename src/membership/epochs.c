@@ -88,8 +88,9 @@ static void enter(struct membership *m, struct membership_rank *ranks, int size)
     m->cause = (struct cause){.slot = -1};
     action_add(m, MEMBERSHIP_EPOCH);
     for (int rank = 0; rank < m->size; rank++) {
-        if (slot_of(m, m->ranks[rank].slot)->state == SLOT_WAITING)
-            slot_dismiss(m, m->ranks[rank].slot, MEMBERSHIP_OWN, MEMBERSHIP_REMOVED);
+        const struct slot *slot = slot_of(m, m->ranks[rank].slot);
+        if (slot->state == SLOT_WAITING)
+            slot_dismiss(m, slot->number, MEMBERSHIP_OWN, slot_why_removed(slot));
     }
     free(m->ranks);
     m->ranks = ranks;
@@ -165,7 +166,7 @@ static void begin(struct membership *m, int64_t now, const struct census *census
         wake_at(m, patience);
         return;
     }
-    struct membership_rank *ranks = roster_make(m, now, census->kept, SLOT_READY, &size);
+    struct membership_rank *ranks = roster_make(m, now, census->kept, SLOT_READY, m->config.max, &size);
     if (!ranks)
         return;
     int cut_off;

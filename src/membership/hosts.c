@@ -114,6 +114,10 @@ bool hosts_offer(struct membership *m, const struct membership_host *hosts, int 
         if (!host || !offer(host, host->offered + (hosts[i].slots > 0 ? hosts[i].slots : 0)))
             return false;
     }
+    for (int i = 0; i < m->host_count; i++) {
+        for (int j = m->hosts[i].offered; j < m->hosts[i].seat_count; j++)
+            m->hosts[i].seats[j].left = false;
+    }
     return true;
 }
 

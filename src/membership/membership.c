@@ -150,6 +150,26 @@ void membership_done(struct membership *m, int64_t now, int number)
     settle(m, now);
 }
 
+void membership_leaves(struct membership *m, int64_t now, int number)
+{
+    struct slot *slot = slot_of(m, number);
+    if (!slot || m->config.fixed || !slot_lives(slot))
+        return;
+    slot->leaves = m->hosts[slot->host].seats[slot->seat].left = true;
+    settle(m, now);
+}
+
+void membership_host_leaves(struct membership *m, int64_t now, int host)
+{
+    if (m->config.fixed || host < 0 || host >= m->host_count)
+        return;
+    for (int i = 0; i < m->hosts[host].seat_count; i++)
+        m->hosts[host].seats[i].left = true;
+    for (int i = 0; i < m->slot_count; i++)
+        m->slots[i].leaves = m->slots[i].leaves || m->slots[i].host == host;
+    settle(m, now);
+}
+
 static void end_of_member(struct membership *m, int64_t now, int number, int exit_code)
 {
     slot_lose(m, now, number, SLOT_ENDED);

@@ -27,6 +27,7 @@ struct membership_config {
     bool listed;      /* all hosts are known from the start: there will be no other ones */
     int start;        /* seats that the first epoch waits for */
     int min, max;     /* ranks of an epoch */
+    int spares;       /* processes beyond max that are ready to take the place of a lost one at once */
     int64_t settle;   /* after a loss, for more losses with the same cause */
     int64_t rejoin;   /* a member that does not wait this long after the others have is hung */
     int64_t silent;   /* the same of one that all others have lost; it is killed */
@@ -88,6 +89,11 @@ void membership_waits(struct membership *membership, int64_t now, int slot,
 /* The function that was to be trained has returned there. */
 void membership_done(struct membership *membership, int64_t now, int slot);
 
+/* The process, or all of a host, was told to leave: it does so by the next epoch if the others are enough.
+ * Its seat stays free until discovery has withdrawn it and offers it anew. */
+void membership_leaves(struct membership *membership, int64_t now, int slot);
+void membership_host_leaves(struct membership *membership, int64_t now, int host);
+
 /* The process has ended; exit_code as in a shell, signal 0: by itself. Before its process group is gone. */
 void membership_ended(struct membership *membership, int64_t now, int slot, int exit_code, int signal);
 
@@ -114,7 +120,7 @@ enum membership_action_kind {
     MEMBERSHIP_EPOCH,   /* epoch: membership_ranks are its ranks from now on. Comes before the processes that
                            are members from their start are started */
     MEMBERSHIP_START,  /* slot, host, seat, rank: start a process. membership_planned are the ranks that it is
-                          to assume; it is number `rank` of them */
+                          to assume; it is number `rank` of them, or behind them, a spare */
     MEMBERSHIP_END,    /* slot, step, why: the process is in no epoch now, which is the answer if it asks, and
                           ends: by the step at the latest. slot -1: all processes */
     MEMBERSHIP_NOTICE, /* epoch, change: members of that epoch are to wait for the next one, soon */
@@ -126,6 +132,7 @@ enum membership_action_kind {
 enum membership_why {
     MEMBERSHIP_REMOVED,  /* its seat is offered no longer, or it is one too many */
     MEMBERSHIP_HOST_OUT, /* another process of its host has failed */
+    MEMBERSHIP_LEAVES,   /* it was told to leave */
     MEMBERSHIP_HUNG,     /* it did not wait when all others did */
     MEMBERSHIP_CUT_OFF,  /* its connections break again and again */
     MEMBERSHIP_OVER      /* the job ends */
@@ -162,7 +169,8 @@ struct membership_rank {
 /* The ranks of the epoch, by rank. The epoch is -1 before the first one. */
 const struct membership_rank *membership_ranks(const struct membership *membership, int *epoch, int *size);
 
-/* The ranks that the next epoch would have if all processes that were started became ready. */
+/* The ranks that the next epoch would have if all processes that were started became ready. The spares are
+ * behind them, beyond `size`. */
 const struct membership_rank *membership_planned(const struct membership *membership, int *size);
 
 /* Hosts that were ever known. */

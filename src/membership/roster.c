@@ -42,7 +42,7 @@ static int add_newcomers(const struct membership *m, int64_t now, enum slot_stat
 
 /* Members keep their order, so that rank 0 is the one that has been a member for longest. */
 struct membership_rank *roster_make(struct membership *m, int64_t now, int kept, enum slot_state least,
-                                    int *size)
+                                    int most, int *size)
 {
     struct membership_rank *ranks = calloc((size_t)m->slot_count + 1, sizeof *ranks);
     if (!ranks) {
@@ -52,7 +52,7 @@ struct membership_rank *roster_make(struct membership *m, int64_t now, int kept,
     *size = add_members(m, now, kept, ranks);
     if (!m->finishing)
         *size += add_newcomers(m, now, least, ranks + *size);
-    if (*size > m->config.max)
-        *size = m->config.max;
+    if (*size > most)
+        *size = most;
     return ranks;
 }

@@ -5,8 +5,8 @@
 #include "membership/state.h"
 
 /* The ranks of an epoch: members, of those whose seats are no longer offered only `kept`, and newcomers whose
- * state is at least `least`. NULL: out of memory. */
+ * state is at least `least`; at most `most` of all. NULL: out of memory. */
 struct membership_rank *roster_make(struct membership *m, int64_t now, int kept, enum slot_state least,
-                                    int *size);
+                                    int most, int *size);
 
 #endif

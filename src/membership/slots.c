@@ -7,7 +7,7 @@
 bool slot_seat_is_offered(const struct membership *m, const struct slot *slot, int64_t now)
 {
     const struct host *host = &m->hosts[slot->host];
-    return slot->seat < host->offered && !host_is_out(host, now);
+    return slot->seat < host->offered && !slot->leaves && !host_is_out(host, now);
 }
 
 int slot_add(struct membership *m, int host, int seat, enum slot_state state)

@@ -13,7 +13,7 @@
 static bool is_open(const struct host *host, int seat, int64_t now)
 {
     return host->state == HOST_PREPARED && !host_is_out(host, now) && seat < host->offered &&
-           !host->seats[seat].closed;
+           !host->seats[seat].closed && !host->seats[seat].left;
 }
 
 static int count_open(const struct membership *m, int64_t now)
@@ -81,15 +81,15 @@ void starts_first(struct membership *m, int64_t now)
 
 void starts_settle(struct membership *m, int64_t now)
 {
-    int first = m->next_slot, living = 0;
+    int first = m->next_slot, living = 0, planned = 0;
     for (int i = 0; i < m->slot_count; i++) {
         const struct slot *slot = &m->slots[i];
         if (slot_is_newcomer(slot) && !slot_seat_is_offered(m, slot, now))
-            slot_end(m, now, slot->number, MEMBERSHIP_TERM, MEMBERSHIP_REMOVED);
+            slot_end(m, now, slot->number, MEMBERSHIP_TERM, slot_why_removed(slot));
         living += (slot_is_newcomer(slot) || slot_is_member(slot)) && slot_seat_is_offered(m, slot, now);
     }
     for (int i = 0; i < m->host_count && !m->finishing; i++) {
-        for (int j = 0; j < m->hosts[i].offered && living < m->config.max; j++) {
+        for (int j = 0; j < m->hosts[i].offered && living < m->config.max + m->config.spares; j++) {
             const struct seat *seat = &m->hosts[i].seats[j];
             if (seat->slot >= 0 || !is_open(&m->hosts[i], j, now))
                 continue;
@@ -104,9 +104,9 @@ void starts_settle(struct membership *m, int64_t now)
     if (m->config.grow_now)
         wake_at(m, now); /* for the notice */
     free(m->planned);
-    m->planned_size = 0;
-    m->planned = roster_make(m, now, 0, SLOT_STARTING, &m->planned_size);
-    for (int rank = 0; rank < m->planned_size; rank++) {
+    m->planned = roster_make(m, now, 0, SLOT_STARTING, m->config.max + m->config.spares, &planned);
+    m->planned_size = planned < m->config.max ? planned : m->config.max;
+    for (int rank = 0; rank < planned; rank++) {
         if (m->planned[rank].slot >= first)
             start(m, m->planned[rank].slot, rank);
     }

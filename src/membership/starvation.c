@@ -12,7 +12,7 @@ static int count_possible(const struct membership *m)
     int count = 0;
     for (int i = 0; i < m->host_count; i++) {
         for (int j = 0; j < m->hosts[i].offered && m->hosts[i].out_until != NEVER; j++)
-            count += !m->hosts[i].seats[j].closed;
+            count += !m->hosts[i].seats[j].closed && !m->hosts[i].seats[j].left;
     }
     return count;
 }

@@ -29,6 +29,7 @@ struct slot {
     int host, seat;
     int lost_rank;    /* which it has reported while waiting */
     bool holds_state; /* as it said when it last waited; members of epoch 0 from the start */
+    bool leaves;      /* it was told to leave, and does so once the others are enough */
     bool entered;     /* it has asked for an epoch */
     bool warned;      /* that it does not wait, in its epoch */
     bool late;        /* a newcomer without which an epoch has begun */
@@ -40,6 +41,7 @@ struct seat {
     int64_t counted;
     int64_t retry; /* no process is started before */
     bool closed;   /* its processes have failed too often */
+    bool left;     /* its process was told to leave; until the seat is withdrawn */
 };
 
 enum host_state { HOST_UNPREPARED, HOST_PREPARING, HOST_PREPARED };
@@ -110,6 +112,12 @@ static inline bool slot_is_member(const struct slot *slot)
 static inline bool slot_may_hold_state(const struct membership *m, const struct slot *slot)
 {
     return !m->synced || slot->state == SLOT_IN || slot->holds_state;
+}
+
+/* Why it ends, if its seat is not offered to it. */
+static inline enum membership_why slot_why_removed(const struct slot *slot)
+{
+    return slot->leaves ? MEMBERSHIP_LEAVES : MEMBERSHIP_REMOVED;
 }
 
 static inline bool slot_lives(const struct slot *slot)

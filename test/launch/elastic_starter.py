@@ -160,8 +160,11 @@ class ElasticJob:
         """Takes what processes report, and begins an epoch if all is ready for it."""
         entry = self.watch.next(0.02)
         while entry is not None:
-            self.reports[entry[0]] = entry[1].decode()
-            if entry[1] == b"done":
+            said = entry[1].decode()
+            self.reports[entry[0]] = said.removesuffix(" leaves")
+            if said.endswith(" leaves") and entry[0] not in self.excluded:
+                self.exclude(entry[0])
+            if self.reports[entry[0]] == "done":
                 self.done.add(entry[0])
             entry = self.watch.next(0)
         lost = [slot for slot in self.members if not self.lives(slot) and not self._is_done(slot)]

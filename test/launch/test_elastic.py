@@ -343,3 +343,48 @@ def test_rows_of_ended_processes_are_released(launcher: Launcher, script: Path) 
     assert wait_until(lambda: files() <= before + 3 * kept + 16, DEADLINE), (before, files())
     process.send_signal(signal.SIGINT)
     assert process.wait(DEADLINE) == 130
+
+
+def test_a_spare_takes_the_place_of_a_killed_rank(launcher: Launcher) -> None:
+    """The others change once, and their number stays."""
+    options = ["-np", "2", "--min-np", "1", "--spares", "1", "-H", "localhost:3"]
+    job = Job(launcher, *options)
+    assert wait_until(lambda: len(job.ranks()) == 3, DEADLINE)
+    job.wait_for("step 20 with")
+    os.kill(job.ranks()[1], signal.SIGKILL)
+    job.wait_for("epoch 1 has begun with 2 ranks")
+    text = job.finish()
+    assert sizes(text) == [2]
+    assert "epoch 2" not in text
+
+
+def test_a_rank_that_gets_sigterm_leaves(launcher: Launcher) -> None:
+    """It ends with 0 after its step, and its slot stays free."""
+    job = Job(launcher, "-np", "3", "--min-np", "2", "-H", "localhost:3")
+    job.wait_for("step 20 with")
+    os.kill(job.ranks()[-1], signal.SIGTERM)
+    text = job.finish()
+    assert sizes(text) == [3, 2]
+    assert re.search(r"process \d \(pid \d+\) was told to leave, which it does once the others can", text)
+    assert re.search(r"process \d \(pid \d+\) is to end: it was told to leave", text)
+    assert "the others go on" not in text
+
+
+def test_a_rank_that_is_needed_leaves_at_the_second_sigterm(launcher: Launcher) -> None:
+    job = Job(launcher, "-np", "2", "--min-np", "2", "-H", "localhost:2", steps="100000")
+    job.wait_for("step 20 with")
+    last = job.ranks()[-1]
+    os.kill(last, signal.SIGTERM)
+    job.wait_for("was told to leave")
+    job.wait_for("step [0-9]+ with", 60)
+    os.kill(last, signal.SIGTERM)
+    text = job.finish(exit_code=143)
+    assert "was killed by SIGTERM" in text
+    assert "the job needs 2 slots, and there are only 1" in text
+
+
+def test_sigterm_ends_a_job_whose_ranks_would_leave(launcher: Launcher) -> None:
+    job = Job(launcher, "-np", "2", "--min-np", "1", "-H", "localhost:2", steps="100000")
+    job.wait_for("step 20 with")
+    job.process.send_signal(signal.SIGTERM)
+    assert "is to end" not in job.finish(exit_code=143)

@@ -109,6 +109,23 @@ def test_a_newcomer_dies_before_it_is_ready(job: ElasticJob) -> None:
     assert job.epoch == 0
 
 
+def test_a_rank_that_gets_sigterm_leaves(job: ElasticJob) -> None:
+    """With its next commit, by itself; nothing is repeated."""
+    job.steps = 100_000
+    job.start(3)
+    job.until(lambda: job.is_in_step() and job.made() > 2)
+    os.kill(job.processes["1"], signal.SIGTERM)
+    job.until(lambda: job.epoch == 1 and not job.lives("1"))
+    assert job.members == ["0", "2"] and job.code("1") == 0, job.text()
+    assert "this process leaves the job" in job.files["1"].read_text()
+    begun = [int(line[3]) for line in job.lines("0", "BEGIN")]
+    assert begun[1] == len(job.lines("1", "STEP")), job.text()
+    job.until(lambda: job.made() > begun[1] + 2)
+    job.stop()
+    job.finish()
+    check(job, set())
+
+
 def test_steps_without_a_commit_reach_a_newcomer(job: ElasticJob) -> None:
     """Also if the commit before them was interrupted by the loss of a rank."""
     job.steps = 100_000

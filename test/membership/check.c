@@ -3,7 +3,7 @@
 
 static bool is_offered(const struct world *world, const struct program *program)
 {
-    return program->seat < world->hosts[program->host].offered;
+    return program->seat < world->hosts[program->host].offered && !program->leaves;
 }
 
 /* ---- epochs -------------------------------------------------------------------------------------------- */
@@ -46,6 +46,23 @@ static void check_kept(struct world *world, const struct membership_rank *ranks,
         violation(world, "epoch %d has members whose seats are not offered", epoch);
 }
 
+/* Ready newcomers are used at once, if there is room. */
+static void check_newcomers(struct world *world, const struct membership_rank *ranks, int epoch, int size)
+{
+    const struct mesh *before = &world->meshes[epoch - 1];
+    bool newcomers = size > 0 && ranks[size - 1].newcomer;
+    world->tally->spares_used += newcomers && size == before->size && before->notice == MEMBERSHIP_LOST;
+    for (int slot = 0; slot < world->program_count && size < world->config.max && !before->done; slot++) {
+        const struct program *program = &world->programs[slot];
+        bool ready = program->waits && !program->dismissed && !program->ended && is_offered(world, program);
+        bool used = mesh_rank(before, slot) >= 0;
+        for (int rank = 0; rank < size; rank++)
+            used = used || ranks[rank].slot == slot;
+        if (ready && !used)
+            violation(world, "epoch %d has room, but slot %d waits on", epoch, slot);
+    }
+}
+
 void check_epoch(struct world *world, const struct membership_rank *ranks, int epoch, int size)
 {
     if (epoch != world->mesh_count)
@@ -62,6 +79,7 @@ void check_epoch(struct world *world, const struct membership_rank *ranks, int e
     for (int rank = 0; rank < size; rank++)
         check_rank(world, ranks, epoch, rank);
     check_kept(world, ranks, epoch, size);
+    check_newcomers(world, ranks, epoch, size);
     if (!world->cause && !(before->notice & (MEMBERSHIP_LESS | MEMBERSHIP_MORE)))
         violation(world, "epoch %d has no cause", epoch);
     if (world->last_loss > world->began && world->now < world->last_loss + world->config.settle)
@@ -110,13 +128,13 @@ void check_start(struct world *world, const struct membership_action *action)
     pause = pause < world->config.pause[1] ? pause : world->config.pause[1];
     if (host->losses && (!world->config.pause[1] || world->now < host->lost_at + pause))
         violation(world, "host %d is used before its pause has ended", action->host);
-    if (action->seat >= host->offered)
+    if (action->seat >= host->offered || host->left >> action->seat & 1)
         violation(world, "host %d has no seat %d", action->host, action->seat);
     for (int slot = 0; slot < world->program_count; slot++) {
         const struct program *program = &world->programs[slot];
         living += !program->ended && !program->dismissed && is_offered(world, program);
     }
-    if (living > world->config.max)
+    if (living > world->config.max + world->config.spares)
         violation(world, "%d processes are started for %d ranks", living, world->config.max);
     world->tally->started++;
 }
@@ -179,6 +197,26 @@ void check_synced(struct world *world, struct mesh *mesh, const struct program *
                   program->slot, program->version);
     if (program->live.hash != reference(program->live.step))
         violation(world, "slot %d has left out or repeated a step", program->slot);
+}
+
+/* A second after the launcher knows, a program that was told to leave trains only if the job needs it. */
+void check_leaving(struct world *world, const struct program *program)
+{
+    const struct mesh *mesh = &world->meshes[program->epoch];
+    int staying = 0, holders = 0;
+    if (!program->leaves || world->now < program->leaves + SECOND || program->epoch != world->mesh_count - 1)
+        return;
+    for (int slot = 0; slot < world->program_count; slot++) {
+        const struct program *other = &world->programs[slot];
+        bool member = mesh_rank(mesh, slot) >= 0;
+        if (other->alive && !member)
+            return; /* a newcomer, for which the change may wait */
+        staying += member && !other->ended && !other->dismissed && is_offered(world, other);
+        holders +=
+            member && !other->ended && !other->dismissed && is_offered(world, other) && other->has_state;
+    }
+    if (holders && staying >= world->config.min)
+        violation(world, "slot %d was told to leave, but trains on", program->slot);
 }
 
 void check_collective(struct world *world, const struct mesh *mesh)

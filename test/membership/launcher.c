@@ -212,7 +212,7 @@ static void finish(struct world *world, const struct membership_action *action)
 
 static void act(struct world *world)
 {
-    static const char *const whys[] = {"removed", "host out", "hung", "cut off", "over"};
+    static const char *const whys[] = {"removed", "host out", "told to leave", "hung", "cut off", "over"};
     struct membership_action action;
     while (membership_next(world->membership, &action) && !world->violated) {
         switch (action.kind) {
@@ -281,6 +281,8 @@ void launcher_discover(struct world *world)
         if (first || world->hosts[i].offered > 0)
             hosts[count++] = (struct membership_host){world->hosts[i].name, world->hosts[i].offered};
     }
+    for (int i = 0; i < world->host_count; i++)
+        world->hosts[i].left &= (1U << world->hosts[i].offered) - 1;
     membership_discovered(world->membership, world->now, hosts, count);
     act(world);
 }
@@ -338,6 +340,27 @@ static void on_end(struct world *world, int slot, int exit_code)
     membership_ended(world->membership, world->now, slot, exit_code, exit_code > 128 ? exit_code - 128 : 0);
 }
 
+static void on_leaves(struct world *world, const struct happening *happening, int number)
+{
+    bool all = happening->kind == KIND_HOST_LEAVES;
+    struct host *host = &world->hosts[number];
+    for (int slot = 0; slot < world->program_count; slot++) {
+        struct program *program = &world->programs[slot];
+        bool is_one = all ? program->host == number : slot == happening->b;
+        if (!is_one || program->ended || program->dismissed || program->leaves)
+            continue;
+        program->leaves = world->now;
+        host->left |= 1U << program->seat;
+    }
+    if (all)
+        host->left |= (1U << host->slots) - 1;
+    note(world, "slot %d leaves", happening->b);
+    if (all)
+        membership_host_leaves(world->membership, world->now, number);
+    else
+        membership_leaves(world->membership, world->now, happening->b);
+}
+
 void launcher_receive(struct world *world, const struct happening *happening)
 {
     int number = happening->kind == KIND_LOST ? happening->a : happening->a & 255;
@@ -376,6 +399,10 @@ void launcher_receive(struct world *world, const struct happening *happening)
     case KIND_DONE:
         world->tally->done++;
         membership_done(membership, world->now, happening->b);
+        break;
+    case KIND_LEAVES:
+    case KIND_HOST_LEAVES:
+        on_leaves(world, happening, number);
         break;
     case KIND_ENDED:
         on_end(world, happening->b, happening->c);

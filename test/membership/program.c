@@ -253,6 +253,7 @@ static void end_check(struct world *world, struct program *program, int number)
         world->tally->interrupts++;
         leave(world, program, -1);
     } else {
+        check_leaving(world, program);
         train(world, program);
     }
 }

@@ -29,6 +29,8 @@ enum kind {
     KIND_NOT_STARTED,
     KIND_WAITS,
     KIND_DONE,
+    KIND_LEAVES,      /* it was told to leave */
+    KIND_HOST_LEAVES, /* the same of all of the host */
     KIND_ENDED,
     KIND_GONE,
     /* launcher -> agent: host a, connection b */

@@ -51,6 +51,7 @@ void scenario_init(struct world *world)
         config->pause[0] = SECOND + below(world, 10 * SECOND);
         config->pause[1] = config->pause[0] + below(world, 100 * SECOND);
     }
+    config->spares = chance(world, 30) ? (int)below(world, 4) : 0;
     config->seed = random_next(&world->random);
     world->steps = 20 + (int)below(world, 300);
     world->commit_every = 1 + (int)below(world, 20);
@@ -153,9 +154,19 @@ static void change_hosts(struct world *world)
         plan(world, later(world, 3 * SECOND), KIND_FAULT, -1, (int)(host - world->hosts), 0, 0);
 }
 
+/* A process, or all of a host, gets SIGTERM. */
+static void tell_to_leave(struct world *world, const struct program *program)
+{
+    bool host = chance(world, 30);
+    world->tally->told_to_leave += !host;
+    world->tally->hosts_told_to_leave += host;
+    note(world, host ? "host of slot %d is told to leave" : "slot %d is told to leave", program->slot);
+    agent_send(world, program->host, host ? KIND_HOST_LEAVES : KIND_LEAVES, program->slot, 0, 0);
+}
+
 static void harm(struct world *world, struct program *program)
 {
-    switch (below(world, 7)) {
+    switch (below(world, 8)) {
     case 0:
         world->tally->killed++;
         program_end(world, program, 137, true);
@@ -179,6 +190,9 @@ static void harm(struct world *world, struct program *program)
             world->tally->left++;
             program_end(world, program, 0, true);
         }
+        break;
+    case 6:
+        tell_to_leave(world, program);
         break;
     default:
         if (program->epoch >= 0 && world->meshes[program->epoch].begun &&

@@ -55,6 +55,7 @@ struct program {
     bool waits, dismissed, ended; /* as the launcher knows; */
     int known_code;               /* likewise */
     bool returned;
+    int64_t leaves;        /* when the launcher has heard that it was told to leave; 0: it was not */
     int64_t stopped_until; /* 0: it runs, */
     int64_t continued;     /* since then */
     int epoch;             /* whose connections it has; -1: none */
@@ -94,6 +95,7 @@ struct host {
     int64_t last_up, last_down;
     int64_t lost_at; /* as reported last */
     int losses;
+    unsigned left;     /* seats whose processes were told to leave, as bits, until they are withdrawn */
     int64_t failed_at; /* when a member on it has failed */
     int epoch;         /* which its home knows, */
     unsigned notice;   /* and for that one */
@@ -171,6 +173,7 @@ void check_notice(struct world *world, const struct membership_action *action);
 void check_left_out(struct world *world);
 void check_dismissal(struct world *world, const struct membership_action *action);
 void check_synced(struct world *world, struct mesh *mesh, const struct program *program);
+void check_leaving(struct world *world, const struct program *program);
 void check_collective(struct world *world, const struct mesh *mesh);
 void check_finish(struct world *world, int exit_code);
 void check_end(struct world *world);

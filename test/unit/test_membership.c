@@ -42,7 +42,7 @@ static void put_epoch(void)
 static void drain(void)
 {
     static const char *const steps[] = {"keep", "own", "term", "kill"};
-    static const char *const whys[] = {"removed", "host out", "hung", "cut off", "over"};
+    static const char *const whys[] = {"removed", "host out", "leaves", "hung", "cut off", "over"};
     struct membership_action action;
     int prepared[16], count = 0;
     while (membership_next(machine, &action)) {
@@ -283,6 +283,77 @@ TEST(test_a_failed_process_is_started_again_if_asked_for)
     ends(2, 1);
     pass(100);
     EXPECT("release a"); /* twice within ten minutes */
+}
+
+/* ---- spares, and processes that are told to leave -------------------------------------------------------
+ */
+
+TEST(test_a_spare_takes_a_lost_place_at_once)
+{
+    struct membership_config config = elastic(2, 1, 2);
+    config.spares = 1;
+    config.restart = true;
+    open_running(config, "a:4", 2);
+    ready(2); /* it was started with the others */
+    pass(20);
+    EXPECT(""); /* nobody is interrupted */
+    ends(1, 137);
+    waits_for(0, 0, 1);
+    pass(0.1);
+    EXPECT("notice 0 lost;start 3 a.3;epoch 1: 0 2+");
+}
+
+TEST(test_one_that_is_told_to_leave)
+{
+    open_running(elastic(3, 2, 3), "a:4", 3);
+    membership_leaves(machine, now, 1);
+    EXPECT("notice 0 less;start 3 a.3"); /* the seat is not used again */
+    membership_leaves(machine, now, 1);
+    membership_leaves(machine, now, 99);
+    EXPECT("");
+    for (int slot = 0; slot < 3; slot++)
+        waits_for(slot, 0, -1);
+    pass(1);
+    EXPECT("notice 0 less lost;epoch 1: 0 2;end 1 own leaves");
+    ends(1, 0);
+    pass(100);
+    EXPECT("");
+    discover("a:1");
+    discover("a:4"); /* offered anew */
+    pass(100);
+    assert_null(strstr(seen, "say"));
+    seen[0] = 0;
+}
+
+TEST(test_one_that_is_needed_stays_until_another_one_comes)
+{
+    open_running(elastic(2, 2, 2), "a:2", 2);
+    membership_leaves(machine, now, 1);
+    pass(10);
+    EXPECT("");
+    discover("a:3");
+    EXPECT("start 2 a.2");
+    ready(2);
+    EXPECT("notice 0 less more");
+    waits_for(0, 0, -1);
+    waits_for(1, 0, -1);
+    pass(0.1);
+    EXPECT("notice 0 less more lost;epoch 1: 0 2+;end 1 own leaves");
+}
+
+TEST(test_a_host_that_is_told_to_leave)
+{
+    open_running(elastic(3, 1, 3), "a:2,b:1", 3);
+    membership_host_leaves(machine, now, 0);
+    membership_host_leaves(machine, now, 7);
+    for (int slot = 0; slot < 3; slot++)
+        waits_for(slot, 0, -1);
+    pass(1);
+    EXPECT("notice 0 less;notice 0 less lost;epoch 1: 2;end 0 own leaves;end 1 own leaves");
+    ends(0, 0);
+    ends(1, 0);
+    pass(100);
+    EXPECT("");
 }
 
 /* What has ended long ago takes no room, and is searched no longer. */

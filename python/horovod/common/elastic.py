@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from horovod import _core
-from horovod.common import basics, epochs
+from horovod.common import basics, epochs, leaving
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, ends_epoch
 from horovod.common.recovery import Commit, is_alone, recover
 
@@ -245,7 +245,8 @@ def run_fn(func: Callable[..., T], reset: Callable[[], None]) -> Callable[..., T
             notification_manager.init()
             notification_manager.register_listener(state)
             try:
-                return _repeat(lambda: func(state, *args, **kwargs), state, reset)
+                with leaving.on_sigterm():
+                    return _repeat(lambda: func(state, *args, **kwargs), state, reset)
             finally:
                 notification_manager.remove_listener(state)
 
