@@ -294,14 +294,32 @@ static void place_members(struct elastic *elastic, int number)
     }
 }
 
+/* An epoch begins; elastic->members are those of the one before. */
+static void count_change(struct elastic *elastic, const struct membership_rank *ranks, int size)
+{
+    struct changes *changes = &elastic->changes;
+    int stayed = 0;
+    for (int rank = 0; rank < size; rank++)
+        stayed += !ranks[rank].newcomer;
+    changes->resets[changes->noticed & (MEMBERSHIP_LESS | MEMBERSHIP_MORE)]++;
+    changes->lost += elastic->size - stayed;
+    changes->added += size - stayed;
+    changes->interrupted += changes->since ? clock_now() - changes->since : 0;
+    changes->since = 0;
+    changes->noticed = 0;
+}
+
 static void begin_epoch(struct elastic *elastic, int number)
 {
     struct table *table = elastic->table;
     hvd_status status;
-    int epoch;
-    const struct membership_rank *ranks = membership_ranks(elastic->membership, &epoch, &elastic->size);
+    int epoch, size;
+    const struct membership_rank *ranks = membership_ranks(elastic->membership, &epoch, &size);
     if (epoch != number)
         return; /* a newer one has begun already */
+    if (number > 0)
+        count_change(elastic, ranks, size);
+    elastic->size = size;
     free(elastic->members);
     elastic->members = malloc((size_t)elastic->size * sizeof *elastic->members);
     if (elastic->members)
@@ -322,6 +340,9 @@ static void begin_epoch(struct elastic *elastic, int number)
 
 static void give_notice(struct elastic *elastic, const struct membership_action *action)
 {
+    elastic->changes.noticed = action->change;
+    if (action->change & MEMBERSHIP_LOST && !elastic->changes.since)
+        elastic->changes.since = clock_now();
     for (int rank = 0; rank < elastic->size; rank++) {
         const struct process *process = table_find(elastic->table, elastic->members[rank].slot);
         if (process && !process->gone)

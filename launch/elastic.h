@@ -3,6 +3,7 @@
 #ifndef HVD_LAUNCH_ELASTIC_H
 #define HVD_LAUNCH_ELASTIC_H
 
+#include "changes.h"
 #include "discovery.h"
 #include "processes.h"
 
@@ -20,6 +21,7 @@ struct elastic {
     uv_timer_t timer;                /* of the membership */
     struct membership_rank *members; /* [size] of the running epoch, by rank */
     int size;
+    struct changes changes; /* so far */
     struct elastic_input {
         enum elastic_input_kind kind;
         int index; /* of the host, or the slot of the process */

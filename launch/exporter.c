@@ -61,8 +61,8 @@ static void render(struct exporter *exporter, const struct job_view *job_view)
     FILE *file = open_memstream(&exporter->text, &exporter->length);
     if (!file)
         return;
-    metrics_write(file, job_view, options->metrics_ranks ? (int)options->metrics_ranks : METRICS_RANKS,
-                  &exporter->past);
+    metrics_write(file, job_view, exporter->table->changes,
+                  options->metrics_ranks ? (int)options->metrics_ranks : METRICS_RANKS, &exporter->past);
     if (fclose(file)) {
         free(exporter->text);
         exporter->text = NULL;

@@ -492,6 +492,7 @@ int job_run(const struct options *options, const struct settings *settings, stru
         job.table.most = elastic_most(&config);
         job.elastic = (struct elastic){.table = &job.table, .membership = job.membership, .act = act};
         job.table.discovery = &job.elastic.discovery;
+        job.table.changes = &job.elastic.changes;
     }
     if (!job.membership || uv_loop_init(&job.table.loop)) {
         fprintf(stderr, "horovodrun: can't make an event loop: too many open files?\n");

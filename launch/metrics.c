@@ -111,13 +111,29 @@ static void put_totals(const struct writer *writer, struct metrics_past *past)
             silent);
     put_one(writer, "epoch", "gauge", "Number of the job's epoch.", job_view->epoch);
     put_one(writer, "steps_total", "counter", "Training steps of the rank that has made most.",
-            keep(&past->steps, (double)job_view->steps.count));
+            past->before.steps + keep(&past->totals.steps, (double)job_view->steps.count));
     put_one(writer, "samples_total", "counter", "Samples that the programs have reported, of all ranks.",
-            keep(&past->samples, (double)job_view->samples));
+            past->before.samples + keep(&past->totals.samples, (double)job_view->samples));
     if (job_view->progress)
         put_one(writer, "last_progress_timestamp_seconds", "gauge",
                 "When an operation last ended on any rank, in seconds since 1970.",
                 seconds_of(job_view, job_view->progress));
+}
+
+static void put_changes(const struct writer *writer, const struct changes *changes)
+{
+    static const char *const names[CHANGE_KINDS] = CHANGE_NAMES;
+    put_family(writer, "elastic_resets_total", "counter",
+               "Epochs after the first, by why the one before has ended.");
+    for (int kind = 0; kind < CHANGE_KINDS; kind++) {
+        fprintf(writer->file, "horovod_elastic_resets_total{cause=\"%s\"}", names[kind]);
+        put_value(writer->file, changes->resets[kind]);
+    }
+    put_one(writer, "elastic_ranks_lost_total", "counter", "Ranks that were lost or removed.", changes->lost);
+    put_one(writer, "elastic_ranks_added_total", "counter", "Ranks that were added.", changes->added);
+    put_one(writer, "elastic_interrupted_seconds_total", "counter",
+            "Time from the first sign that an epoch ends to the beginning of the next one.",
+            (double)changes->interrupted / CLOCK_SECOND);
 }
 
 static void put_stall(const struct writer *writer)
@@ -146,16 +162,17 @@ static void put_negotiations(const struct writer *writer, struct metrics_past *p
     for (int limit = 0; limit < PAGE_NEGOTIATIONS; limit++) {
         for (int i = 0; i < job_view->count; i++)
             count += (double)job_view->ranks[i].page.negotiations[limit];
-        count = keep(&past->negotiations[limit], count);
+        count = keep(&past->totals.negotiations[limit], count);
         fprintf(writer->file, "horovod_negotiation_seconds_bucket{le=\"%s\"}", limits[limit]);
-        put_value(writer->file, count);
+        put_value(writer->file, past->before.negotiations[limit] + count);
     }
     for (int i = 0; i < job_view->count; i++)
         total += (double)job_view->ranks[i].page.negotiation_total / CLOCK_SECOND;
     fputs("horovod_negotiation_seconds_sum", writer->file);
-    put_value(writer->file, keep(&past->negotiation_seconds, total));
+    put_value(writer->file,
+              past->before.negotiation_seconds + keep(&past->totals.negotiation_seconds, total));
     fputs("horovod_negotiation_seconds_count", writer->file);
-    put_value(writer->file, count);
+    put_value(writer->file, past->before.negotiations[PAGE_NEGOTIATIONS - 1] + count);
 }
 
 /* All ranks count the same checks. */
@@ -164,13 +181,13 @@ static void put_checks(const struct writer *writer, struct metrics_past *past)
     const struct job_view *job_view = writer->job_view;
     for (int i = 0; i < job_view->count; i++) {
         const struct page_summary *page = &job_view->ranks[i].page;
-        keep(&past->checks, (double)page->parameter_checks);
-        keep(&past->divergences, (double)page->divergences);
+        keep(&past->totals.checks, (double)page->parameter_checks);
+        keep(&past->totals.divergences, (double)page->divergences);
     }
     put_one(writer, "parameter_checks_total", "counter", "Comparisons of the parameters of all ranks.",
-            past->checks);
+            past->before.checks + past->totals.checks);
     put_one(writer, "divergence_total", "counter", "Comparisons in which parameters differed.",
-            past->divergences);
+            past->before.divergences + past->totals.divergences);
 }
 
 /* ---- the ranks ----------------------------------------------------------------------------------------- */
@@ -540,15 +557,33 @@ static void join_hosts(struct writer *writer)
     }
 }
 
-void metrics_write(FILE *file, const struct job_view *job_view, int limit, struct metrics_past *past)
+/* What the ranks count begins at 0 again; what the job counts goes on. */
+static void begin_epoch(struct metrics_past *past, int epoch)
+{
+    struct metrics_totals before = past->before;
+    const struct metrics_totals *more = &past->totals;
+    before.steps += more->steps;
+    before.samples += more->samples;
+    before.checks += more->checks;
+    before.divergences += more->divergences;
+    for (int i = 0; i < PAGE_NEGOTIATIONS; i++)
+        before.negotiations[i] += more->negotiations[i];
+    before.negotiation_seconds += more->negotiation_seconds;
+    metrics_past_free(past);
+    past->epoch = epoch;
+    past->before = before;
+}
+
+void metrics_write(FILE *file, const struct job_view *job_view, const struct changes *changes, int limit,
+                   struct metrics_past *past)
 {
     struct writer writer = {.file = file, .job_view = job_view};
-    if (past->epoch != job_view->epoch) {
-        metrics_past_free(past);
-        past->epoch = job_view->epoch;
-    }
+    if (past->epoch != job_view->epoch)
+        begin_epoch(past, job_view->epoch);
     put_job(&writer);
     put_totals(&writer, past);
+    if (changes)
+        put_changes(&writer, changes);
     put_stall(&writer);
     put_negotiations(&writer, past);
     put_checks(&writer, past);

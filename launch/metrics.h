@@ -3,6 +3,7 @@
 #ifndef HVD_LAUNCH_METRICS_H
 #define HVD_LAUNCH_METRICS_H
 
+#include "changes.h"
 #include "job_view.h"
 
 #include <stdio.h>
@@ -15,23 +16,29 @@ struct metrics_link {
     double bytes, busy, receiver_limited, retransmitted;
 };
 
+/* Of the whole job. */
+struct metrics_totals {
+    double steps, samples, checks, divergences;
+    double negotiations[PAGE_NEGOTIATIONS], negotiation_seconds;
+};
+
 /* The highest values of counters that may fall, since ranks are not seen, or since they are differences of
  * times that were read one after the other. A scraper takes a counter that falls for one that started again.
  * Zeroed: none. */
 struct metrics_past {
     int epoch;
-    double steps, samples, checks, divergences;
-    double negotiations[PAGE_NEGOTIATIONS], negotiation_seconds;
-    int count;      /* of ranks */
-    int *processes; /* [count] that the next two belong to */
+    struct metrics_totals totals, before; /* of this epoch, and of all before */
+    int count;                            /* of ranks */
+    int *processes;                       /* [count] that the next two belong to */
     double *late, *late_count, *blocked;
     struct metrics_link *links; /* [link_count] that were ever seen */
     int link_count;
 };
 void metrics_past_free(struct metrics_past *past);
 
-/* If the job has more ranks than `limit`, the numbers of the ranks of
+/* `changes`: of an elastic job, or NULL. If the job has more ranks than `limit`, the numbers of the ranks of
  * a host are added up, so that a large job does not make more time series than a database wants. */
-void metrics_write(FILE *file, const struct job_view *job_view, int limit, struct metrics_past *past);
+void metrics_write(FILE *file, const struct job_view *job_view, const struct changes *changes, int limit,
+                   struct metrics_past *past);
 
 #endif

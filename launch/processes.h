@@ -19,6 +19,7 @@
 #define TABLE_SIGNALS 6
 
 struct agents;
+struct changes;
 struct discovery;
 struct sampler;
 struct exporter;
@@ -115,6 +116,7 @@ struct table {
     uv_timer_t clock; /* ticks only while a process has a deadline */
     uv_signal_t signals[TABLE_SIGNALS];
     void (*happened)(struct table *table, const struct event *event);
+    struct changes *changes;     /* of an elastic job; or NULL */
     struct discovery *discovery; /* its script is a child without a row; or NULL */
     struct sink sinks[2];
     struct sink *out, *err; /* one and the same when stdout and stderr are one file */

@@ -1,5 +1,6 @@
 /* report.c - see report.h. */
 #include "report.h"
+#include "changes.h"
 #include "document.h"
 #include "json.h"
 #include "replace_file.h"
@@ -75,6 +76,30 @@ static void write_failures(const struct table *table, const struct process *firs
     fputs("]", file);
 }
 
+/* Of an elastic job whose ranks have changed: "; its ranks changed 3 times, ..." */
+static void describe_changes(const struct changes *changes, char *text, size_t capacity)
+{
+    int resets = 0;
+    text[0] = '\0';
+    for (int kind = 0; changes && kind < CHANGE_KINDS; kind++)
+        resets += changes->resets[kind];
+    if (resets)
+        snprintf(text, capacity,
+                 "; its ranks changed %d time%s (%d lost or removed, %d added), which took %.1f s", resets,
+                 resets == 1 ? "" : "s", changes->lost, changes->added,
+                 (double)changes->interrupted / CLOCK_SECOND);
+}
+
+static void put_changes(const struct changes *changes, FILE *file)
+{
+    static const char *const names[CHANGE_KINDS] = CHANGE_NAMES;
+    fputs("\"elastic\": {\"resets\": {", file);
+    for (int kind = 0; kind < CHANGE_KINDS; kind++)
+        fprintf(file, "%s\"%s\": %d", kind ? ", " : "", names[kind], changes->resets[kind]);
+    fprintf(file, "}, \"ranks_lost\": %d, \"ranks_added\": %d, \"interrupted_seconds\": %.3f}, ",
+            changes->lost, changes->added, (double)changes->interrupted / CLOCK_SECOND);
+}
+
 static void put_time(FILE *file)
 {
     char text[32] = "";
@@ -89,18 +114,21 @@ static void put_time(FILE *file)
 /* An interrupted job ends by a signal to the launcher, and has no failure to report. */
 static void write_outcome(const struct sampler *sampler, const struct outcome *outcome, FILE *file)
 {
-    char text[160];
+    char text[320], changed[160];
     double seconds = (double)(clock_now() - sampler->started) / CLOCK_SECOND;
+    describe_changes(sampler->table->changes, changed, sizeof changed);
     if (outcome->exit_code == 0)
-        snprintf(text, sizeof text, "the job ended well after %.0f s", seconds);
+        snprintf(text, sizeof text, "the job ended well after %.0f s%s", seconds, changed);
     else if (outcome->interrupted)
-        snprintf(text, sizeof text, "%s ended the job after %.0f s", signal_name(outcome->exit_code - 128),
-                 seconds);
+        snprintf(text, sizeof text, "%s ended the job after %.0f s%s", signal_name(outcome->exit_code - 128),
+                 seconds, changed);
     else
-        snprintf(text, sizeof text, "the job ended after %.0f s with exit code %d", seconds,
-                 outcome->exit_code);
+        snprintf(text, sizeof text, "the job ended after %.0f s with exit code %d%s", seconds,
+                 outcome->exit_code, changed);
     fprintf(file, "{\"exit_code\": %d, \"interrupted\": %s, \"seconds\": %.1f, ", outcome->exit_code,
             outcome->interrupted ? "true" : "false", seconds);
+    if (sampler->table->changes)
+        put_changes(sampler->table->changes, file);
     put_time(file);
     json_put_text(file, "text", *outcome->verdict ? outcome->verdict : text);
     fputs(", ", file);

@@ -78,7 +78,8 @@ def script(launcher: Launcher) -> Path:
 
 
 def test_a_killed_rank_is_replaced(launcher: Launcher) -> None:
-    job = Job(launcher, "-np", "3", "--min-np", "2", "-H", "localhost:3")
+    report = launcher.folder / "report.html"
+    job = Job(launcher, "-np", "3", "--min-np", "2", "-H", "localhost:3", "--report", str(report))
     job.wait_for("step 20 with")
     survivors = job.ranks()
     os.kill(survivors.pop(), signal.SIGKILL)
@@ -87,6 +88,7 @@ def test_a_killed_rank_is_replaced(launcher: Launcher) -> None:
     assert set(survivors) < set(job.ranks())
     text = job.finish()
     assert sizes(text) == [3, 2, 3]
+    assert "; its ranks changed 2 times (1 lost or removed, 1 added), which took 0." in report.read_text()
     assert re.search(
         r"process \d \(pid \d+\), rank \d of epoch 0, was killed by SIGKILL .*; the others go on", text
     )

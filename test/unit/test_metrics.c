@@ -15,6 +15,7 @@ struct scene {
     struct rank_view ranks[RANKS];
     struct job_view_host hosts[2];
     struct job_view_link links[2];
+    const struct changes *changes;
     struct metrics_past past;
     char *text;
 };
@@ -72,7 +73,7 @@ static void write_text(struct scene *scene, int limit)
     size_t length;
     free(scene->text);
     FILE *file = open_memstream(&scene->text, &length);
-    metrics_write(file, &scene->job_view, limit, &scene->past);
+    metrics_write(file, &scene->job_view, scene->changes, limit, &scene->past);
     fclose(file);
 }
 
@@ -237,15 +238,32 @@ TEST(test_counters_never_fall)
     end(&scene);
 }
 
-TEST(test_a_new_epoch_starts_again)
+/* What the job counts goes on, though the ranks count from 0 again. */
+TEST(test_a_new_epoch)
 {
     struct scene scene;
+    const struct changes changes = {
+        .resets = {[CHANGE_LOST] = 1}, .lost = 2, .added = 1, .interrupted = CLOCK_SECOND / 4};
     start(&scene);
     write_text(&scene, RANKS);
+    assert_null(strstr(scene.text, "horovod_elastic"));
+    has(&scene, "horovod_steps_total 7");
+    has(&scene, "horovod_negotiation_seconds_count 44");
     scene.job_view.epoch = 1;
     scene.job_view.steps.count = 1;
+    scene.changes = &changes;
+    for (int i = 0; i < RANKS; i++)
+        scene.ranks[i].page.negotiations[1] = 0;
     write_text(&scene, RANKS);
-    has(&scene, "horovod_steps_total 1");
+    has(&scene, "horovod_steps_total 8");
+    has(&scene, "horovod_negotiation_seconds_count 48");
+    has(&scene, "horovod_elastic_resets_total{cause=\"lost\"} 1");
+    has(&scene, "horovod_elastic_resets_total{cause=\"mixed\"} 0");
+    has(&scene, "horovod_elastic_ranks_lost_total 2");
+    has(&scene, "horovod_elastic_ranks_added_total 1");
+    has(&scene, "horovod_elastic_interrupted_seconds_total 0.25");
+    write_text(&scene, RANKS);
+    has(&scene, "horovod_steps_total 8");
     end(&scene);
 }
 
