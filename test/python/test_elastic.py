@@ -302,6 +302,17 @@ def test_sync_by_the_program_gives_rank_0_to_all(rank: int) -> None:
     assert state.value == 13
 
 
+def test_what_reset_callbacks_change_reaches_ranks_that_join(rank: int) -> None:
+    """A learning rate that fits the number of ranks, for instance."""
+    state = hvd.elastic.ObjectState(rate=0.5 if rank == 0 else 0.125)
+    if rank == 0:
+        state._commit.holds = True
+        state.register_reset_callbacks([lambda: setattr(state, "rate", 0.25)])
+        state.on_reset()
+    as_after_a_reset(state)
+    assert state.rate == 0.25
+
+
 def test_a_state_outside_of_a_job() -> None:
     hvd.shutdown()
     try:

@@ -12,6 +12,7 @@ except ImportError as error:
     raise ImportError("horovod.keras needs Keras, which is not installed here: pip install keras") from error
 
 from horovod._keras import jax_trainer
+from horovod.common.process_sets import ProcessSet
 from horovod.framework.compression import NoneCompressor
 from horovod.framework.gradient_list import DenseTensors, EagerTensors, Tensors
 from horovod.framework.reducer import Rules
@@ -28,6 +29,10 @@ if BACKEND == "jax":
 
 class _OneCall(DenseTensors[Any]):
     """JAX's arrays: XLA runs collectives in any order, so all gradients of a step are one operation."""
+
+    def size_of(self, process_set: ProcessSet) -> int:
+        importlib.import_module("horovod.jax.primitive").traces.depend_on_ranks()
+        return super().size_of(process_set)  # type: ignore[no-any-return]
 
     def reduce(
         self, groups: Sequence[Sequence[Any]], names: Sequence[str], rules: Rules

@@ -159,6 +159,14 @@ class ObjectState(State):
         self._saved_state = {name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
         self._commit.version += 1
 
+    def on_reset(self) -> None:
+        """Calls the callbacks; what they change is part of the commit, which ranks that join receive."""
+        super().on_reset()
+        if self._reset_callbacks:
+            version = self._commit.version
+            self.save()
+            self._commit.version = version
+
     def restore(self) -> None:
         """Sets the attributes to copies of what ``save`` kept."""
         for name, value in self._saved_state.items():
@@ -228,7 +236,21 @@ def _synchronize(state: Any, skip_sync: bool) -> None:
         state._joins = False
 
 
-def run_fn(func: Callable[..., T], reset: Callable[[], None]) -> Callable[..., T]:
+def own_failure(error: Exception) -> HorovodInternalError | None:
+    """Returns the error if a collective has raised it as it is; see ``run_fn``."""
+    return error if isinstance(error, HorovodInternalError) else None
+
+
+def failure_of_job() -> HorovodInternalError | None:
+    """Returns why the job of this process has failed, for a framework's error that has only its text."""
+    return basics.failure() if _core.is_initialized() else None
+
+
+def run_fn(
+    func: Callable[..., T],
+    reset: Callable[[], None],
+    failure_of: Callable[[Exception], HorovodInternalError | None] = own_failure,
+) -> Callable[..., T]:
     """Returns a function that calls ``func(state, …)``, again and again until it returns.
 
     It is called again when ranks are lost, after ``state.restore()``, and when hosts have come or gone,
@@ -237,6 +259,7 @@ def run_fn(func: Callable[..., T], reset: Callable[[], None]) -> Callable[..., T
     Args:
         func: trains; its first argument is a ``State``.
         reset: leaves the job and joins it anew.
+        failure_of: returns the failure of the job behind an exception of a framework; None: there is none.
     """
 
     @functools.wraps(func)
@@ -246,14 +269,19 @@ def run_fn(func: Callable[..., T], reset: Callable[[], None]) -> Callable[..., T
             notification_manager.register_listener(state)
             try:
                 with leaving.on_sigterm():
-                    return _repeat(lambda: func(state, *args, **kwargs), state, reset)
+                    return _repeat(lambda: func(state, *args, **kwargs), state, reset, failure_of)
             finally:
                 notification_manager.remove_listener(state)
 
     return wrapper
 
 
-def _repeat(func: Callable[[], T], state: Any, reset: Callable[[], None]) -> T:
+def _repeat(
+    func: Callable[[], T],
+    state: Any,
+    reset: Callable[[], None],
+    failure_of: Callable[[Exception], HorovodInternalError | None],
+) -> T:
     """Calls the function until it returns; see ``run_fn``."""
     resets = skip_sync = False
     if epochs.is_planned():
@@ -268,16 +296,17 @@ def _repeat(func: Callable[[], T], state: Any, reset: Callable[[], None]) -> T:
             _synchronize(state, skip_sync)
             epochs.has_state()
             result = func()
-        except HorovodInternalError as error:
-            if not ends_epoch(error):
-                raise
-            epochs.has_lost(error.lost_rank)
-            state.restore()
-            skip_sync = False
         except HostsUpdatedInterrupt as interrupt:
             if isinstance(state, ObjectState) and interrupt.saved is not state:
                 state.save()  # what has happened since the last commit counts
             skip_sync = interrupt.skip_sync
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None or not ends_epoch(failure):
+                raise
+            epochs.has_lost(failure.lost_rank)
+            state.restore()
+            skip_sync = False
         else:
             epochs.done()
             return result

@@ -32,8 +32,12 @@ class Tensors(Protocol[A]):
     def dense(self, gradient: A) -> A:
         """Returns a sparse gradient as a dense one."""
 
-    def scale(self, gradient: A, factor: float) -> A:
-        """Returns the gradient, dense or sparse, times the factor."""
+    def scale(self, gradient: A, factor: Any) -> A:
+        """Returns the gradient, dense or sparse, times the factor, a number or what ``size_of`` returns."""
+
+    def size_of(self, process_set: ProcessSet) -> Any:
+        """Returns the number of members as a number, or in a graph as a scalar that reads it."""
+        return process_set.size() or 1
 
     def reduce(
         self, groups: Sequence[Sequence[A]], names: Sequence[str], rules: Rules
@@ -140,12 +144,13 @@ class GradientList(Generic[A]):
 
     def _keep(self, gradients: dict[int, A]) -> list[tuple[int, A]]:
         """Scales the gradients that are not reduced: local ones, or all if this rank is not a member."""
-        shared = self.rules.process_set.size() if self.rules.member and self.scale_local else None
-        factor = self.scale / (shared or 1)
+        shared = self.rules.member and self.scale_local
+        factor = self.scale / (self.tensors.size_of(self.rules.process_set) if shared else 1)
         return [(place, self._scaled(gradient, factor)) for place, gradient in gradients.items()]
 
-    def _scaled(self, gradient: A, factor: float) -> A:
-        return gradient if factor == 1.0 else self.tensors.scale(gradient, factor)
+    def _scaled(self, gradient: A, factor: Any) -> A:
+        unchanged = isinstance(factor, float) and factor == 1.0
+        return gradient if unchanged else self.tensors.scale(gradient, factor)
 
 
 @dataclass
@@ -260,7 +265,7 @@ class DenseTensors(Tensors[A], Protocol[A]):
     def gather(self, gradients: Sequence[A], names: Sequence[str], rules: Rules) -> Sequence[A]:
         return gradients  # the list is empty
 
-    def scale(self, gradient: A, factor: float) -> A:
+    def scale(self, gradient: A, factor: Any) -> A:
         scaled: Any = gradient
         return scaled * factor  # type: ignore[no-any-return]
 

@@ -14,6 +14,7 @@ from horovod.common.exceptions import HorovodInternalError as HorovodInternalErr
 from horovod.framework.compression import Compression as Compression
 from horovod.framework.objects import allgather_object as allgather_object
 from horovod.framework.objects import broadcast_object as broadcast_object
+from horovod.jax import elastic as elastic
 from horovod.jax.operations import allgather as allgather
 from horovod.jax.operations import allreduce as allreduce
 from horovod.jax.operations import alltoall as alltoall

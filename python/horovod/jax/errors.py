@@ -25,3 +25,9 @@ def check(arrays: Any, wait: bool) -> None:
         jax.block_until_ready(ended)
     except (jax.errors.JaxRuntimeError, ValueError) as error:
         raise jax.errors.JaxRuntimeError(_WRAPPED.sub("", str(error))) from None
+
+
+def is_of_program(error: BaseException) -> bool:
+    """Returns true for the error of a program that JAX has run; some versions raise it as a ValueError."""
+    raised = isinstance(error, ValueError) and re.match("[A-Z_]+: ", str(error))
+    return isinstance(error, jax.errors.JaxRuntimeError) or bool(raised)

@@ -7,7 +7,6 @@ the call has a side effect, so that it neither merges nor removes calls.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -21,7 +20,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects.func import FuncOp
 
 from horovod import _core
+from horovod.common import epochs
 from horovod.common.basics import Adasum, Average, Sum
+from horovod.common.process_sets import registered
 from horovod.framework.collectives import own_rows
 from horovod.framework.requests import (
     ALLGATHER,
@@ -32,6 +33,7 @@ from horovod.framework.requests import (
     factor_bits,
     factor_of,
 )
+from horovod.jax.errors import is_of_program
 
 
 class Spec(NamedTuple):
@@ -82,12 +84,38 @@ def _run_eagerly(*arrays: Any, spec: Spec) -> Any:
         with jax.disable_jit(False):  # without a compiled program there is no call of the engine
             return _compiled(spec)(*arrays)
     except ValueError as error:  # the status of a program that has run before and now ran in this thread
-        if not re.match("[A-Z_]+: ", str(error)):
+        if not is_of_program(error):
             raise
         raise jax.errors.JaxRuntimeError(str(error)) from None
 
 
+class _Traces:
+    """Makes JAX trace functions anew that depend on the ranks of a job, once an elastic job has others."""
+
+    def __init__(self) -> None:
+        self._ranks: Any = None  # on which a function depends; None: there is none
+        epochs.resettable.add(self)
+
+    def depend_on_ranks(self) -> None:
+        """Notes that a function is traced of which this is true."""
+        self._ranks = _placement()
+
+    def begin_epoch(self) -> None:
+        if self._ranks not in (None, _placement()):
+            self._ranks = None
+            jax.clear_caches()
+
+
+def _placement() -> Any:
+    return _core.placement()[:2], [each.ranks for _, each in registered()]
+
+
+traces = _Traces()
+
+
 def _types(*arrays: Any, spec: Spec) -> list[Any]:
+    if spec.operation.result in ("joined", "part"):
+        traces.depend_on_ranks()
     mesh = jax.sharding.get_abstract_mesh()
     _check_devices(mesh.size if mesh.manual_axes else 1)  # also here: before derivatives in shard_map
 
