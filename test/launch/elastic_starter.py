@@ -23,16 +23,22 @@ TRAINER = str(Path(__file__).parent / "elastic_trainer.py")
 
 
 class Forks:
-    """Processes that are forked by a program which has imported what they need."""
+    """Processes that are forked by a program which has imported what they need.
 
-    def __init__(self, launcher: Launcher) -> None:
-        self.program = launcher.start(TRAINER, program=sys.executable, stdin=subprocess.PIPE, bufsize=1)
+    Args:
+        launcher: starts the program.
+        words: the program of Python and its arguments.
+    """
+
+    def __init__(self, launcher: Launcher, *words: str) -> None:
+        words = words or (TRAINER,)
+        self.program = launcher.start(*words, program=sys.executable, stdin=subprocess.PIPE, bufsize=1)
         self.codes: dict[int, int] = {}  # of those that have ended
         self.rest = b""  # of an incomplete line
         self.started = 0  # the process that was started last
 
     def start(self, program: str, variables: dict[str, str], file: Path, steps: int) -> int:
-        """Returns the pid of a new process, which runs a function of ``elastic_trainer.py``."""
+        """Returns the pid of a new process, which runs a function of the program."""
         order = {"program": program, "variables": variables, "file": str(file), "steps": steps}
         assert self.program.stdin
         print(json.dumps(order), file=self.program.stdin, flush=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import select
 import signal
 import sys
 import time
@@ -21,6 +20,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from forked import say, serve
 
 import horovod.torch as hvd
 
@@ -113,11 +113,6 @@ def train_step(state: Any, model: torch.nn.Module, optimizer: Any) -> None:
     state.step += 1
 
 
-def say(*words: object) -> None:
-    """Writes a line at once, also if the process is killed next."""
-    os.write(1, f"{' '.join(map(str, words))}\n".encode())
-
-
 def is_told_to_stop() -> bool:
     told = torch.tensor(int(os.path.exists(os.environ["STOP"])))
     return bool(hvd.allreduce(told, op=hvd.Max, name="stop"))
@@ -185,43 +180,16 @@ def use_sets(_: int) -> None:
     say("END", reduce_in_sets(hvd.elastic.TorchState(step=0), sets))
 
 
-def run_in_child(order: dict[str, Any]) -> None:
-    """Is the program of a forked process."""
-    os.environ.update(order["variables"])
-    out = os.open(order["file"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for descriptor in (1, 2):
-        os.dup2(out, descriptor)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.setsid()
-    globals()[order["program"]](order["steps"])
-
-
-def serve() -> None:
-    """Forks a process for each order, a line of JSON; prints "pid exit-code" when one has ended."""
-    optimizer = optimizer_of(network())  # the first one imports what takes seconds
+def prepare() -> None:
+    """Imports what takes seconds, which forked processes then have."""
+    optimizer = optimizer_of(network())
     optimizer.zero_grad()
     optimizer.step()
-    children: dict[int, int] = {}  # pids by their descriptors
-    while True:
-        readable, _, _ = select.select([0, *children], [], [])
-        for descriptor in readable:
-            if descriptor:
-                pid = children.pop(descriptor)
-                os.close(descriptor)
-                say(pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        if 0 in readable:
-            line = sys.stdin.readline()
-            if not line:  # the tests have ended, perhaps by a signal
-                for pid in children.values():
-                    os.kill(pid, signal.SIGKILL)
-                return
-            pid = os.fork()
-            if pid == 0:
-                run_in_child(json.loads(line))
-                return
-            children[os.pidfd_open(pid)] = pid
-            say(pid)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1])) if sys.argv[1:] else serve()
+    if sys.argv[1:]:
+        main(int(sys.argv[1]))
+    else:
+        prepare()
+        serve({"main": main, "use_sets": use_sets})

@@ -271,10 +271,13 @@ def test_synthetic_benchmark_in_keras(launcher: Launcher, monkeypatch: pytest.Mo
         ("torch/mnist", "--output-dir"),
         ("torch/elastic_mnist", "--batches-per-commit"),
         ("torch/synthetic_benchmark", "--use-adasum"),
+        ("jax/elastic_mnist", "--batches-per-commit"),
         ("jax/mnist", "--batch-size"),
+        ("keras/elastic_mnist", "--batches-per-commit"),
         ("keras/mnist", "--output"),
         ("keras/synthetic_benchmark", "--fp16-allreduce"),
         ("mxnet/mnist", "--batch-size"),
+        ("tensorflow/elastic_mnist", "--batches-per-commit"),
         ("tensorflow/mnist", "--checkpoint-dir"),
         ("tensorflow/function_approximation", "--ensemble"),
         ("tensorflow/pinn", "--ensemble"),
@@ -294,6 +297,7 @@ def test_help_says_what_one_sees(
         pytest.importorskip("mxnet", reason="MXNet is not installed", exc_type=ImportError)
     path = EXAMPLES / f"{name}.py"
     monkeypatch.syspath_prepend(path.parent)
+    monkeypatch.delitem(sys.modules, "mnist", raising=False)  # that of another framework
     monkeypatch.setattr(sys, "argv", [str(path), "--help"])
     with pytest.raises(SystemExit, match="0"):
         runpy.run_path(str(path), run_name="__main__")

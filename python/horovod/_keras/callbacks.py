@@ -14,6 +14,8 @@ import numpy as np
 import horovod
 from horovod._keras.functions import broadcast_variables
 from horovod._keras.metrics import averaged
+from horovod._keras.variables import build_optimizer, variables_of_optimizer
+from horovod.common import epochs
 from horovod.common.basics import Min, size
 
 
@@ -45,15 +47,15 @@ class BroadcastGlobalVariablesCallbackImpl(_Callback):
         super().__init__()
         self.root_rank = root_rank
         self.broadcast_done = False
+        self._epoch = epochs.number()
         self._local = {id(variable) for variable in local_variables or ()}
 
     def on_train_begin(self, logs: Any = None) -> None:
+        if self._epoch != epochs.number():  # ranks that have joined an elastic job have not done it
+            self._epoch, self.broadcast_done = epochs.number(), False
         built = np.array([self.model.built])
         if not self.broadcast_done and horovod.allreduce(built, op=Min, name="model is built")[0]:
-            optimizer = self.model.optimizer
-            if not getattr(optimizer, "built", False):  # Keras 2's does nothing the second time
-                build = getattr(optimizer, "build", None) or optimizer._create_all_weights  # a legacy one
-                build(self.model.trainable_variables)
+            build_optimizer(self.model.optimizer, self.model.trainable_variables)
             self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -61,8 +63,7 @@ class BroadcastGlobalVariablesCallbackImpl(_Callback):
             self._broadcast()
 
     def _broadcast(self) -> None:
-        state = self.model.optimizer.variables
-        variables = [*self.model.weights, *(state() if callable(state) else state)]  # Keras 2: a method
+        variables = [*self.model.weights, *variables_of_optimizer(self.model.optimizer)]
         broadcast_variables([each for each in variables if id(each) not in self._local], self.root_rank)
         self.broadcast_done = True
 

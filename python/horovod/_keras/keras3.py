@@ -16,6 +16,7 @@ from keras.src.saving import object_registration
 from horovod import _core
 from horovod._keras.backend import compare_parameters, framework
 from horovod._keras.backend import tensors as tensors
+from horovod.common import epochs
 from horovod.common.basics import Min
 from horovod.framework.gradient_list import GradientOptions
 
@@ -112,6 +113,16 @@ def _let_all_ranks_check(kind: Any) -> None:
 _let_all_ranks_check(keras.optimizers.LossScaleOptimizer)
 
 
+class _Steps:
+    """Says in each job that `apply` will report steps; a LossScaleOptimizer leaves it out in some."""
+
+    def begin_epoch(self) -> None:
+        _core.expect_steps()
+
+
+_steps = _Steps()
+
+
 def prepare(optimizer: Any, options: GradientOptions[Any], passes: int, average: bool) -> dict[str, Any]:
     """Lets Keras average the gradients of several passes, and returns members of the new class: none."""
     options.scale = 1.0 if average else float(passes)
@@ -123,5 +134,7 @@ def prepare(optimizer: Any, options: GradientOptions[Any], passes: int, average:
             )
         optimizer.gradient_accumulation_steps = passes
     options.check.passes = optimizer.gradient_accumulation_steps or 1
-    _core.expect_steps()  # `apply` reduces, and is not called in a step that a LossScaleOptimizer leaves out
+    epochs.resettable.add(_steps)
+    if _core.is_initialized():  # otherwise when it has joined the running job
+        _steps.begin_epoch()
     return {}

@@ -1,4 +1,4 @@
-"""Checks of the variables and layers that users pass to functions of TensorFlow and Keras."""
+"""Variables of TensorFlow, and of the layers and optimizers of Keras."""
 
 from __future__ import annotations
 
@@ -45,3 +45,16 @@ def variables_of_layers(given: Any) -> list[Any]:
                 f"the local layer '{layer.name}' has no variables yet: build the model, or call it, first"
             )
     return [variable for layer in layers for variable in layer.trainable_variables]
+
+
+def build_optimizer(optimizer: Any, variables: Any) -> None:
+    """Makes the variables of an optimizer of Keras 2 or 3, unless they have been made."""
+    if not getattr(optimizer, "built", False):  # Keras 2's does nothing the second time
+        build = getattr(optimizer, "build", None) or optimizer._create_all_weights  # a legacy one
+        build(variables)
+
+
+def variables_of_optimizer(optimizer: Any) -> list[Any]:
+    """Returns the variables of an optimizer of Keras 2 or 3."""
+    variables = optimizer.variables
+    return [*(variables() if callable(variables) else variables)]  # Keras 2: a method

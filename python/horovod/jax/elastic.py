@@ -17,6 +17,7 @@ from horovod.common.basics import rank
 from horovod.common.elastic import ObjectState, failure_of_job, own_failure, run_fn
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.exchange import pickler
+from horovod.common.leaving import leave as leave
 from horovod.framework.objects import broadcast_object
 from horovod.framework.variables_state import bytes_of, check_equal, text_of
 from horovod.jax.errors import check, is_of_program

@@ -16,6 +16,7 @@ from horovod.common.exceptions import HorovodInternalError as HorovodInternalErr
 from horovod.framework.objects import allgather_object as allgather_object
 from horovod.framework.objects import broadcast_object as broadcast_object
 from horovod.keras import callbacks as callbacks
+from horovod.keras import elastic as elastic
 
 _functions = _Functions(_backend.keras, _backend.framework, _backend.tensor_of)
 # The compressors of the back end: those of horovod.tensorflow, horovod.jax or horovod.torch.

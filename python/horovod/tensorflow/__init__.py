@@ -12,6 +12,7 @@ except ImportError as error:
 from horovod import __version__ as __version__
 from horovod.common.basics import *  # noqa: F403  # type checkers don't follow mpi_ops.__all__
 from horovod.tensorflow import derivatives as _derivatives  # noqa: F401
+from horovod.tensorflow import elastic as elastic
 from horovod.tensorflow.compression import Compression as Compression
 from horovod.tensorflow.functions import BroadcastGlobalVariablesHook as BroadcastGlobalVariablesHook
 from horovod.tensorflow.functions import allgather_object as allgather_object

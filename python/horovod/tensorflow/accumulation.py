@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.common import epochs
+
 Reduce = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]  # of gradients and their variables
 
 
@@ -34,7 +36,21 @@ class Accumulation:
         self.passes, self.sparse_as_dense = passes, sparse_as_dense
         self.sums: list[Any] | None = None
         self._count: Any = None
+        epochs.resettable.add(self)
         self._outcome: list[weakref.ref[Any]] = []
+
+    @property
+    def variables(self) -> list[Any]:
+        """The variables that hold the sums and the count; none before the first pass."""
+        return [variable for variable in (self._count, *(self.sums or ())) if variable is not None]
+
+    def begin_epoch(self) -> None:
+        """Forgets the passes of a step that ranks of an elastic job have begun without those that join.
+
+        Those in a graph of TensorFlow 1 are forgotten by the state that knows its session."""
+        if tf.executing_eagerly():
+            for variable in self.variables:
+                variable.assign(tf.zeros_like(variable))
 
     @property
     def counter(self) -> Any:

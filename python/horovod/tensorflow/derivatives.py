@@ -7,10 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from horovod.common import process_sets
-from horovod.common.basics import Average, Sum, rank
+from horovod.common.basics import Average, Sum
 from horovod.common.process_sets import ProcessSet
 from horovod.framework.requests import factor_of
-from horovod.tensorflow.library import call, reducing
+from horovod.tensorflow.library import call, functions, reducing, size_of
 
 
 def _set_of(op: Any) -> ProcessSet:
@@ -56,17 +56,19 @@ def _of_allreduce(op: Any, *gradients: Any) -> list[Any]:
 def _of_broadcast(op: Any, gradient: Any) -> list[Any]:
     """Returns the averaged gradient at the root, zeros on other ranks."""
     (reduced,) = _averaged(op, (gradient,))
-    with tf.control_dependencies([reduced]):  # sessions would skip it on ranks that only make zeros of it
-        return [reduced if rank() == op.get_attr("root_rank") else tf.zeros_like(reduced), None]
+    is_root = tf.equal(
+        functions.HorovodRank(), op.get_attr("root_rank")
+    )  # which a traced function reads anew
+    return [tf.where(is_root, reduced, tf.zeros_like(reduced)), None]
 
 
 def _of_allgather(op: Any, *gradients: Any) -> list[Any]:
     """Returns this rank's rows of the averaged gradients."""
     averaged = _averaged(op, gradients)
     counts = [tf.shape(tensor, tf.int64)[0] for tensor in _inputs(op)]
-    everything = _follow(op, "Allgather", "rows", tensor=tf.stack(counts)[None])
-    with tf.control_dependencies([everything]):  # also at rank 0, which does not need the counts
-        before = tf.reduce_sum(everything[: _set_of(op).rank()], 0)
+    own = tf.cast(functions.HorovodRank(), tf.int64)  # which a traced function reads anew
+    everything = _follow(op, "Allgather", "rows", tensor=tf.stack([own, *counts])[None])
+    before = tf.reduce_sum(tf.where(everything[:, :1] < own, everything[:, 1:], 0), 0)
     rows = [
         gradient[before[i] : before[i] + count]
         for i, (gradient, count) in enumerate(zip(averaged, counts, strict=True))
@@ -79,7 +81,7 @@ def _of_reducescatter(op: Any, *gradients: Any) -> list[Any]:
     """Joins all ranks' gradients and multiplies them by the factors, and by the size for a sum."""
     factor = factor_of(op.get_attr("prescale_bits")) * factor_of(op.get_attr("postscale_bits"))
     if op.get_attr("reduce_op") == Sum:
-        factor *= _set_of(op).size() or 1
+        factor = factor * tf.cast(size_of(_set_of(op)), tf.float64)
     joined = _listed(op, _follow(op, f"{_group(op)}Allgather", **_dense(op, gradients)))
     return [*(gradient * tf.cast(factor, gradient.dtype) for gradient in joined), None]
 

@@ -186,3 +186,13 @@ def call_group(operation: str, tensors: Sequence[Any], *where: Any, **arguments:
     dense = [tensor_of(operation.lower(), tensor) for tensor in tensors]
     outputs: list[Any] = call(f"Grouped{operation}", *where, tensors=dense, **arguments)
     return outputs
+
+
+def size_of(process_set: ProcessSet) -> Any:
+    """Returns the number of members; in a graph what reads it, as it may change in an elastic job.
+
+    Raises:
+        ValueError: Horovod is not initialized.
+    """
+    number, size = check_member(process_set), process_set.size() or _core.placement()[1]
+    return size if tf.executing_eagerly() else functions.HorovodSize(process_set_id=number)

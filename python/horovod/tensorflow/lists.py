@@ -7,9 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.common.process_sets import ProcessSet
 from horovod.framework.gradient_list import Tensors
 from horovod.framework.reducer import Rules
-from horovod.tensorflow.library import asynchronous, in_order
+from horovod.tensorflow.library import asynchronous, in_order, size_of
 from horovod.tensorflow.mpi_ops import _allreduce, _grouped_allreduce
 from horovod.tensorflow.reductions import gather_slices
 
@@ -23,7 +24,11 @@ class GraphTensors(Tensors[Any]):
     def dense(self, gradient: Any) -> Any:
         return tf.convert_to_tensor(gradient)
 
-    def scale(self, gradient: Any, factor: float) -> Any:
+    def size_of(self, process_set: ProcessSet) -> Any:
+        size = size_of(process_set)
+        return size if isinstance(size, int) else tf.cast(size, tf.float64)
+
+    def scale(self, gradient: Any, factor: Any) -> Any:
         if not self.is_sparse(gradient):
             return gradient * tf.cast(factor, gradient.dtype)
         values = gradient.values * tf.cast(factor, gradient.values.dtype)

@@ -7,10 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from horovod.common.basics import Adasum, Average, ProcessSet, Sum, global_process_set, size
+from horovod.common.basics import Adasum, Average, ProcessSet, Sum, global_process_set
 from horovod.common.util import reduction_of
 from horovod.framework.compression import Compressor, NoneCompressor, send_compressed
-from horovod.tensorflow.library import tensor_of
+from horovod.tensorflow.library import size_of, tensor_of
 from horovod.tensorflow.mpi_ops import (
     _allreduce,
     _grouped_allreduce,
@@ -28,7 +28,7 @@ def gather_slices(slices: Any, name: str | None, op: int, process_set: ProcessSe
     """Sums or averages sparse gradients: returns the rows of all ranks, and their numbers."""
     values, indices = grouped_allgather([slices.values, slices.indices], name, process_set=process_set)
     if op == Average:
-        values = values / tf.cast(process_set.size() or size(), values.dtype)  # ValueError before init
+        values = values / tf.cast(size_of(process_set), values.dtype)
     return tf.IndexedSlices(values, indices, dense_shape=slices.dense_shape)
 
 

@@ -15,6 +15,7 @@ from horovod.framework.objects import allgather_object as allgather_object
 from horovod.framework.objects import broadcast_object as broadcast_object
 from horovod.tensorflow.compression import Compression as Compression
 from horovod.tensorflow.keras import callbacks as callbacks
+from horovod.tensorflow.keras import elastic as elastic
 
 _BACKEND = _tf.keras.backend.backend()
 if _BACKEND != "tensorflow":
