@@ -125,7 +125,7 @@ def test_soak_can_start_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     result = runner.Result()
     runner.run_soak(result)
     assert not result.failed
-    ours = {"simulate", "group_test_beyond", "horovodrun"}
+    ours = {"simulate", "simulate_membership", "group_test_beyond", "horovodrun"}
     assert programs - {"setarch"} == ours | {"python", "ctest", "cmake"}
 
 

@@ -304,10 +304,10 @@ static void leave(struct page_writer *ranks, int count)
 
 TEST(test_which_ranks_are_asked)
 {
-    int64_t now = clock_now(), then = now - 5 * CLOCK_SECOND;
+    int64_t now = clock_now(), then = now - 5 * CLOCK_SECOND, later = now + 100 * CLOCK_SECOND;
     struct page_writer ranks[PAGES] = {rank_of("one", 0, then, "loss"), rank_of("one", 1, then, "loss"),
                                        rank_of("one", 2, then, ""),     rank_of("one", 3, then, "other"),
-                                       rank_of("one", 4, now, ""),      rank_of("two", 0, then, "")};
+                                       rank_of("one", 4, later, ""),    rank_of("two", 0, then, "")};
     asked(ranks, 6, STACKS_LATE, NULL, "x-xx-x"); /* one for each request, and none for a moment */
     asked(ranks, 6, STACKS_LATE, "one", "x-xx--");
     asked(ranks, 6, STACKS_ALL, "on", "xxxxx-");
