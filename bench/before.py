@@ -2,10 +2,11 @@
 
     python bench/before.py ../horovod-before    needs `make install` in both checkouts
 
-All rows of collectives.py and gradients.py that are ours, the builds in turns. How fast a core is may change
-from start to start, by its neighbours, so there are many short starts, and the figure is the time that a
-quarter of them stay below. The build from before is measured twice: the ratio of a row to itself shows the
-machine's noise. Prints a table; 1 if a ratio is below 0.9.
+All rows of collectives.py and gradients.py that are ours, the builds in turns. How fast a core is changes
+from second to second, by its neighbours, so a ratio is the median of those of the rounds, in each of which
+the builds are measured one after the other; a time is the one that a quarter of the starts stay below. The
+build from before is measured twice: the ratio of a row to itself shows the machine's noise. Prints a table; 1
+if a ratio is below 0.9.
 """
 
 from __future__ import annotations
@@ -43,10 +44,15 @@ def gradient_starts(effort: str, folder: Path) -> list[tuple[int, list[str]]]:
     return starts
 
 
-def quartile(comparison: compare.Comparison, ranks: int, peer: compare.Peer, case: str) -> float | None:
-    """The time of one case that a quarter of the starts stay below."""
-    values = list(comparison.by_round(ranks, peer.name, case).values())
-    return statistics.quantiles(values, n=4, method="inclusive")[0] if len(values) > 1 else None
+def quartile(times: dict[int, float]) -> float | None:
+    """The time that a quarter of the starts stay below."""
+    return statistics.quantiles(times.values(), n=4, method="inclusive")[0] if len(times) > 1 else None
+
+
+def ratio_of(before: dict[int, float], other: dict[int, float]) -> float | None:
+    """The median over the rounds that have both."""
+    ratios = [before[each] / other[each] for each in before.keys() & other.keys()]
+    return statistics.median(ratios) if ratios else None
 
 
 def main() -> int:
@@ -73,13 +79,13 @@ def main() -> int:
     for ranks, cases in [start for part in parts for start in part]:
         for trio in trios:
             for case in cases:
-                before, *others = (quartile(comparison, ranks, peer, case) for peer in trio)
-                ratios = [before / other if before and other else None for other in others]
+                before, *others = (comparison.by_round(ranks, peer.name, case) for peer in trio)
+                ratios = [ratio_of(before, other) for other in others]
                 for i, ratio in enumerate(ratios):
                     below[i] += ratio is not None and ratio < LEAST
                 way, _, what = case.partition(":")
                 text = f"{trio[0].name.split(',')[0]}, {ranks} ranks, {way} {Path(what).stem}"
-                rows.append([text, *map(publish.number, [before, others[0], *ratios])])
+                rows.append([text, *map(publish.number, [quartile(before), quartile(others[0]), *ratios])])
     heads = ["row", *(f"{name}, µs" for name in NAMES[:2]), *(f"before / {name}" for name in NAMES[1:])]
     print(publish.table(heads, rows))
     print(f"{below[0]} of {len(rows)} rows are below {LEAST}, {below[1]} of the build compared with itself.")
