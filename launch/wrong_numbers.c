@@ -37,8 +37,8 @@ static bool say_nan(const struct job_view *job_view, char *text, size_t capacity
     if (count > 1)
         append_text(
             text, capacity,
-            ", and in the same step on %d other rank%s: all have computed it, or a tensor of more than "
-            "64 KiB has brought it, whose rank --check-nonfinite all finds",
+            ", and in the same step on %d other rank%s: all have computed it, a sum has overflowed, or a "
+            "tensor of more than 16 KiB has brought it, whose rank --check-nonfinite all finds",
             count - 1, count == 2 ? "" : "s");
     return true;
 }

@@ -5,6 +5,7 @@
 #include "base/pool.h"
 #include "base/status.h"
 #include "coordinate/close.h"
+#include "coordinate/findings.h"
 #include "coordinate/join.h"
 #include "coordinate/rows.h"
 
@@ -180,6 +181,8 @@ static hvd_code apply(struct coordinator *c, struct decision *decision, hvd_stat
         return apply_evict(c, decision->id, status);
     case DECISION_ROWS:
         return apply_rows(c, decision, status);
+    case DECISION_FINDINGS:
+        return findings_apply(c, decision, status);
     case DECISION_BATCH:
         return apply_batch(c, decision, status);
     case DECISION_FAIL:

@@ -9,6 +9,7 @@
 #include "coordinate/close.h"
 #include "coordinate/decide.h"
 #include "coordinate/eager.h"
+#include "coordinate/findings.h"
 #include "coordinate/join.h"
 #include "coordinate/late.h"
 #include "coordinate/name.h"
@@ -67,6 +68,7 @@ void coordinator_destroy(struct coordinator *c)
     tree_node_free(&c->config.tree);
     wire_writer_free(&c->out);
     wire_writer_free(&c->rows);
+    wire_writer_free(&c->findings);
     free(c->children);
     free(c->late);
     members_free(c);
@@ -266,10 +268,11 @@ static hvd_code cut_report(struct coordinator *c, hvd_status *status)
  * have joined, with the largest counters of the subtree so far, since the root needs only the maximum. */
 static hvd_code report(struct coordinator *c, hvd_status *status)
 {
-    if (!c->complete.count && !c->join_count && !c->turn_count &&
+    if (!c->complete.count && !c->join_count && !c->turn_count && !c->findings.length &&
         c->evictions_unseen < EVICTIONS_UNSEEN_LIMIT)
         return HVD_OK;
     begin_report(c);
+    findings_report(c); /* before requests that may depend on what it was found in */
     for (struct entry *entry = c->complete.head; entry; entry = entry->round->next) {
         TRY(cut_report(c, status));
         put_report(c, entry);
@@ -323,7 +326,7 @@ int64_t coordinator_next_flush(const struct coordinator *c)
     return next < silence ? next : silence;
 }
 
-/* ---- turns ------------------------------------------------------------------------------------------- */
+/* ---- turns, findings --------------------------------------------------------------------------------- */
 
 static hvd_code add_turn(struct coordinator *c, int set, hvd_status *status)
 {
@@ -346,6 +349,11 @@ void coordinator_ask_turn(struct coordinator *c, int set)
         return;
     status_set(&cause, problem.code, "rank %d: %.500s", own_name(&c->config), problem.text);
     fail(c, -1, &cause);
+}
+
+void coordinator_found(struct coordinator *c, const struct pending *request)
+{
+    findings_add(c, operation_of(request), request->name);
 }
 
 /* ---- reports ------------------------------------------------------------------------------------- */
@@ -410,6 +418,8 @@ static hvd_code count(struct coordinator *c, int child, const struct report *rep
     struct entry *entry;
     if (report->kind == REPORT_TURN)
         return add_turn(c, report->set, status);
+    if (report->kind == REPORT_FINDINGS)
+        return findings_receive(c, child, report, status);
     if (report->kind == REPORT_JOINED)
         return join_receive(c, child, report->rank, report->unnamed, status);
     if (report->kind == REPORT_AGREED) {

@@ -94,6 +94,9 @@ struct coordinator_output {
     /* A process set that asked for a turn has it now: all ranks get these calls, and those of `run`, in one
      * order. NULL: no rank calls coordinator_ask_turn. */
     void (*turn)(void *owner, int set);
+    /* A rank, maybe this one, has found NaN or infinity in its input of a request: coordinator_found. `mark`:
+     * that of the name here (coordinator_mark), 0 if it is unknown. NULL is fine. */
+    void (*found)(void *owner, int rank, hvd_operation operation, uint32_t mark);
     /* A request to join ends: all ranks have joined, `last_rank` (of the job) as the last. The request leaves
      * the coordinator. */
     void (*joined)(void *owner, struct pending *request, int last_rank);
@@ -194,6 +197,10 @@ void coordinator_tune(struct coordinator *coordinator, uint64_t fusion_threshold
 /* Asks the root to give another process set a turn in the order of these decisions; each call asks for one
  * turn. Turns that were not given before the coordinator closes are never given. */
 void coordinator_ask_turn(struct coordinator *coordinator, int set);
+
+/* This rank has found NaN or infinity in its input of a request. All members get the call `found`, before any
+ * decision about requests that this rank submits later. */
+void coordinator_found(struct coordinator *coordinator, const struct pending *request);
 
 /* This rank finished the batch of that number. */
 void coordinator_batch_done(struct coordinator *coordinator, uint64_t sequence);

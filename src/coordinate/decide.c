@@ -7,6 +7,7 @@
 #include "base/types.h"
 #include "coordinate/apply.h"
 #include "coordinate/eager.h"
+#include "coordinate/findings.h"
 #include "coordinate/join.h"
 #include "coordinate/mismatch.h"
 #include "coordinate/rows.h"
@@ -381,9 +382,13 @@ static hvd_code decide_evictions(struct coordinator *c, hvd_status *status)
 
 hvd_code decide(struct coordinator *c, int64_t now, hvd_status *status)
 {
-    begin_message(c);
-    TRY(judge_complete(c, now, status));
     uint64_t number;
+    begin_message(c);
+    if (c->findings.length) { /* before requests that may depend on what it was found in */
+        findings_decide(c);
+        TRY(decided(c, &number, status));
+    }
+    TRY(judge_complete(c, now, status));
     for (int i = 0; i < c->turn_count; i++) {
         decision_put_turn(&c->out, c->turns[i]);
         TRY(decided(c, &number, status));

@@ -27,6 +27,35 @@ static void put_form(struct wire_writer *writer, const struct form *form)
     wire_put_blob(writer, form->signature.bytes, form->signature.length);
 }
 
+static bool get_rank(struct wire_reader *reader, int first, int last, int *rank)
+{
+    uint32_t number = wire_get_u32(reader);
+    *rank = (int)number;
+    return !reader->failed && number >= (uint32_t)first && number <= (uint32_t)last;
+}
+
+void finding_put(struct wire_writer *writer, const struct finding *finding)
+{
+    wire_put_u32(writer, (uint32_t)finding->place);
+    wire_put_u8(writer, (uint8_t)finding->operation);
+    wire_put_blob(writer, finding->name, finding->name_length);
+}
+
+bool finding_get(struct wire_reader *reader, int first, int last, struct finding *finding)
+{
+    if (!get_rank(reader, first, last, &finding->place))
+        return false;
+    finding->operation = (hvd_operation)wire_get_u8(reader);
+    return operation_known((int)finding->operation) &&
+           get_name(reader, &finding->name, &finding->name_length);
+}
+
+static bool get_findings(struct wire_reader *reader, const uint8_t **findings, uint32_t *bytes)
+{
+    *findings = wire_get_blob(reader, FINDINGS_LIMIT, bytes);
+    return *findings && *bytes;
+}
+
 /* ---- reports ----------------------------------------------------------------------------------------- */
 
 /* The kind is in the low bits, the flags are above them. */
@@ -107,13 +136,6 @@ static bool get_unnamed(struct wire_reader *reader, uint64_t *unnamed)
     return !reader->failed;
 }
 
-static bool get_rank(struct wire_reader *reader, int first, int last, int *rank)
-{
-    uint32_t number = wire_get_u32(reader);
-    *rank = (int)number;
-    return !reader->failed && number >= (uint32_t)first && number <= (uint32_t)last;
-}
-
 void report_put_joined(struct wire_writer *writer, int rank, const uint64_t *unnamed)
 {
     wire_put_u8(writer, REPORT_JOINED);
@@ -132,6 +154,12 @@ void report_put_turn(struct wire_writer *writer, int set)
 {
     wire_put_u8(writer, REPORT_TURN);
     wire_put_u32(writer, (uint32_t)set);
+}
+
+void report_put_findings(struct wire_writer *writer, const struct wire_writer *findings)
+{
+    wire_put_u8(writer, REPORT_FINDINGS);
+    wire_put_blob(writer, findings->bytes, (uint32_t)findings->length);
 }
 
 static bool get_ranks(struct wire_reader *reader, int first, int last, struct rank_set *ranks)
@@ -191,6 +219,8 @@ static bool get_item(struct wire_reader *reader, int first, int last, struct rep
         return get_rank(reader, first, last, &report->rank) && get_unnamed(reader, report->unnamed);
     case REPORT_TURN:
         return get_set(reader, &report->set);
+    case REPORT_FINDINGS:
+        return get_findings(reader, &report->findings, &report->findings_bytes);
     case REPORT_VARIANTS:
         return get_name(reader, &report->name, &report->name_length) &&
                get_variants(reader, first, last, report);
@@ -301,6 +331,12 @@ void decision_put_rows(struct wire_writer *writer, uint64_t id, const struct wir
     put_rows(writer, rows);
 }
 
+void decision_put_findings(struct wire_writer *writer, const struct wire_writer *findings)
+{
+    wire_put_u8(writer, DECISION_FINDINGS);
+    wire_put_blob(writer, findings->bytes, (uint32_t)findings->length);
+}
+
 static bool get_ids(struct wire_reader *reader, int count, struct decision *decision)
 {
     const uint8_t *ids = wire_get_raw(reader, (size_t)count * sizeof(uint64_t));
@@ -344,6 +380,8 @@ bool decision_get(struct wire_reader *reader, struct decision *decision)
     case DECISION_ROWS:
         decision->id = wire_get_u64(reader);
         return get_rows(reader, &decision->rows, &decision->rows_bytes);
+    case DECISION_FINDINGS:
+        return get_findings(reader, &decision->findings, &decision->findings_bytes);
     case DECISION_RESULT:
         return get_ids(reader, 1, decision) && get_data(reader, &decision->data, &decision->data_bytes);
     }

@@ -17,6 +17,7 @@
 #define BATCH_LIMIT        65536 /* members of one batch */
 #define EAGER_LIMIT        65536 /* bytes of the data of one request in a report or decision */
 #define ROWS_LIMIT         65536 /* bytes of the numbers of rows in a report or decision */
+#define FINDINGS_LIMIT     4096  /* bytes of the findings in a report or decision */
 
 /* The first byte. */
 enum message_kind {
@@ -33,6 +34,18 @@ enum message_kind {
     MESSAGE_PRESENT /* any way: a place (u32) that answers: its rank or host was reported as silent */
 };
 
+/* A rank has found NaN or infinity in what it gives to a request. */
+struct finding {
+    int place;
+    hvd_operation operation;
+    const char *name; /* not terminated */
+    uint32_t name_length;
+};
+
+void finding_put(struct wire_writer *writer, const struct finding *finding);
+/* Returns false if it is malformed, or of a place outside [first, last]. */
+bool finding_get(struct wire_reader *reader, int first, int last, struct finding *finding);
+
 /* ---- reports: a whole subtree has submitted a name --------------------------------------------------- */
 
 /* Flags that are added to the kind. */
@@ -48,7 +61,8 @@ enum report_kind {
     REPORT_COMMON,     /* name, signature: all ranks have submitted this form */
     REPORT_JOINED,     /* rank (u32) that has joined, UNNAMED_KINDS counters (u64) */
     REPORT_VARIANTS,   /* name, others (u8), count (u8), per variant: signature, others (u8), ranges */
-    REPORT_TURN        /* a process set (u32) that asks for a turn in the order of decisions */
+    REPORT_TURN,       /* a process set (u32) that asks for a turn in the order of decisions */
+    REPORT_FINDINGS    /* findings of the subtree (u32 length, bytes) */
 };
 
 struct report_variant {
@@ -69,6 +83,8 @@ struct report {
     uint32_t data_bytes;
     const uint8_t *rows; /* numbers of rows by place, none if unknown; NULL: those that the id has */
     uint32_t rows_bytes;
+    const uint8_t *findings;
+    uint32_t findings_bytes;
     bool others;
     int count; /* of variants; 1 in a common report */
     struct report_variant variants[VARIANT_LIMIT];
@@ -82,6 +98,7 @@ void report_put_common(struct wire_writer *writer, const struct entry *entry, co
 void report_put_variants(struct wire_writer *writer, const struct entry *entry);
 void report_put_joined(struct wire_writer *writer, int rank, const uint64_t *unnamed);
 void report_put_turn(struct wire_writer *writer, int set);
+void report_put_findings(struct wire_writer *writer, const struct wire_writer *findings);
 /* Returns false if it is malformed, or names a rank outside [first, last]. */
 bool report_get(struct wire_reader *reader, int first, int last, struct report *report);
 
@@ -97,11 +114,12 @@ enum decision_kind {
     DECISION_EVICT,      /* id (u64): the agreement ends */
     DECISION_BATCH,      /* back end, algorithm, piece exponent (u8 each), count (u32), ids (u64 each) */
     DECISION_FAIL,       /* name, text: the round ends with this mismatch */
-    DECISION_JOINED, /* rank (u32) that joined last, UNNAMED_KINDS counters (u64): all ranks have joined */
-    DECISION_CLOSE,  /* rank (u32) that leaves: no more requests run */
-    DECISION_RESULT, /* id (u64), data reduced over all ranks (u32 length, bytes): it has run */
-    DECISION_TURN,   /* process set (u32) that has a turn now */
-    DECISION_ROWS    /* id (u64), numbers of rows (u32 length, runs.h): those of its batches from now on */
+    DECISION_JOINED,  /* rank (u32) that joined last, UNNAMED_KINDS counters (u64): all ranks have joined */
+    DECISION_CLOSE,   /* rank (u32) that leaves: no more requests run */
+    DECISION_RESULT,  /* id (u64), data reduced over all ranks (u32 length, bytes): it has run */
+    DECISION_TURN,    /* process set (u32) that has a turn now */
+    DECISION_ROWS,    /* id (u64), numbers of rows (u32 length, runs.h): those of its batches from now on */
+    DECISION_FINDINGS /* findings (u32 length, bytes) */
 };
 
 struct decision {
@@ -117,6 +135,8 @@ struct decision {
     uint32_t data_bytes;
     const uint8_t *rows; /* numbers of rows by place; none: unknown */
     uint32_t rows_bytes;
+    const uint8_t *findings;
+    uint32_t findings_bytes;
     int rank;
     int set;
     uint64_t unnamed[UNNAMED_KINDS];
@@ -134,6 +154,7 @@ void decision_put_turn(struct wire_writer *writer, int set);
 void decision_put_close(struct wire_writer *writer, int rank);
 void decision_put_result(struct wire_writer *writer, const struct entry *entry, const uint8_t *data);
 void decision_put_rows(struct wire_writer *writer, uint64_t id, const struct wire_writer *rows);
+void decision_put_findings(struct wire_writer *writer, const struct wire_writer *findings);
 bool decision_get(struct wire_reader *reader, struct decision *decision);
 
 #endif

@@ -103,6 +103,7 @@ struct coordinator {
     uint8_t *eager_sum;                     /* room for eager_threshold bytes */
     struct wire_writer out;                 /* the message that is being written */
     struct wire_writer rows;                /* the list of numbers that is being written */
+    struct wire_writer findings;            /* that must be reported to the parent, or decided */
     struct root root;
 };
 

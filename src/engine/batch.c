@@ -521,10 +521,10 @@ static void eager_finish(struct comm *comm, const struct batch *batch)
         return;
     counter_add(&counters->bytes, batch->requests[0]->eager_bytes);
     observe_eager(comm, handle, batch->sequence, batch->requests[0]->eager_bytes);
-    if (comm->context->nonfinite.limit)
+    if (nonfinite_searches(&comm->context->nonfinite, false))
         nonfinite_check_request(comm, handle, false);
     write_result(comm, &handle->request, batch->result);
-    if (comm->context->nonfinite.limit)
+    if (nonfinite_searches(&comm->context->nonfinite, true))
         nonfinite_check_request(comm, handle, true);
     handle_finish(handle, &(hvd_status){.code = HVD_OK});
 }
@@ -676,7 +676,7 @@ static hvd_code stand_in_create(struct comm *comm, const struct member *member, 
 static void check_values(const struct collective *collective, bool is_result)
 {
     const struct running_batch *running = collective->owner;
-    if (!running->comm->context->nonfinite.limit)
+    if (!nonfinite_searches(&running->comm->context->nonfinite, is_result))
         return;
     if (operation_reduces(collective->operation))
         nonfinite_check_batch(running, is_result);

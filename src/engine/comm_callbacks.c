@@ -11,6 +11,7 @@
 #include "engine/explain.h"
 #include "engine/fault.h"
 #include "engine/handle.h"
+#include "engine/nonfinite.h"
 #include "engine/observe.h"
 #include "engine/recorder.h"
 
@@ -99,6 +100,11 @@ static void finish_request(void *owner, struct pending *request, const hvd_statu
     if (status->code == HVD_SHUT_DOWN && comm->id == 0)
         context_fail(comm->context, status);
     handle_finish(request->owner, status);
+}
+
+static void note_found(void *owner, int rank, hvd_operation operation, uint32_t mark)
+{
+    nonfinite_found(owner, rank, operation, mark);
 }
 
 static void note_ready(void *owner, const char *name, const struct signature_summary *what, int rank)
@@ -251,6 +257,7 @@ struct coordinator_output comm_output(struct comm *comm)
         .combine = eager_combine,
         .run = run_batch,
         .finish = finish_request,
+        .found = note_found,
         .joined = end_join,
         .choose = choose,
         .closed = close_set,

@@ -19,9 +19,6 @@
 /* Keeps a rare case from taking registers of the common one. */
 #define COLD __attribute__((noinline, cold))
 
-/* Of a result with the rows of several ranks. */
-#define JOINED_BYTES ((size_t)1 << 20)
-
 /* The search for a loss scale, which starts at 2^16 and is halved in each step with an infinity, has ended
  * after this many of them. */
 #define LASTING 25
@@ -87,12 +84,17 @@ static bool comes_again(const struct hvd_context *context, const struct nonfinit
     return !only_moves(suspect->operation) && page_has_name(&context->page, suspect->name);
 }
 
+static bool has_name(const struct hvd_context *context, const struct nonfinite_suspect *suspect,
+                     uint32_t name)
+{
+    return page_has_name(&context->page, suspect->name) && name == suspect->name;
+}
+
 static bool is_of(const struct hvd_context *context, const struct nonfinite_suspect *suspect,
                   const struct hvd_handle *handle)
 {
     return (handle->record && handle->record == suspect->record) ||
-           (page_has_name(&context->page, suspect->name) &&
-            page_name_of(&context->page, handle->record) == suspect->name);
+           has_name(context, suspect, page_name_of(&context->page, handle->record));
 }
 
 static void drop(struct nonfinite *state, int which)
@@ -175,40 +177,73 @@ static void warn(struct hvd_context *context, const struct nonfinite_suspect *su
                 operation_reduces(suspect->operation) ? "reduced" : "sent", whose, what);
 }
 
-/* Adds the number to those from which others may have been computed, unless the name is among them. `found`:
- * in a tensor of this rank; NULL: in a result. */
-static void suspect_it(struct comm *comm, const struct hvd_handle *handle, const struct found *found)
+/* Adds a number to those from which others may have been computed; `steps` had been reported before it.
+ * Returns NULL if there are too many. */
+static struct nonfinite_suspect *add_suspect(const struct comm *comm, hvd_operation operation, uint32_t name,
+                                             uint64_t steps)
 {
     struct hvd_context *context = comm->context;
     struct nonfinite *state = &context->nonfinite;
-    uint32_t name = page_name_of(&context->page, handle->record), uses = page_uses(&context->page, name);
-    uint64_t steps = steps_before(context, handle);
-    state->last = steps > state->last ? steps : state->last;
-    state->finite_results = 0;
-    for (int i = 0; i < state->count; i++) {
-        struct nonfinite_suspect *known = &state->suspects[i];
-        if (is_of(context, known, handle)) {
-            known->uses = uses;
-            return;
-        }
-    }
     if (state->count == NONFINITE_SUSPECTS)
-        return;
+        return NULL;
     struct nonfinite_suspect *suspect = &state->suspects[state->count++];
-    *suspect = (struct nonfinite_suspect){.own = found ? found->worst : ALL_FINITE,
-                                          .operation = handle->request.operation,
+    *suspect = (struct nonfinite_suspect){.operation = operation,
                                           .name = name,
-                                          .uses = uses,
-                                          .record = handle->record,
+                                          .uses = page_uses(&context->page, name),
                                           .process_set = comm->id,
-                                          .began = page_step(&context->page, handle->record),
                                           .steps = steps,
                                           .round = steps,
                                           .lasted = -1};
-    if (found && handle->request.count > 1)
+    return suspect;
+}
+
+static void note_time(struct nonfinite *state, uint64_t steps)
+{
+    state->last = steps > state->last ? steps : state->last;
+    state->finite_results = 0;
+}
+
+/* Adds a number in this rank's input, and lets the others know of it, unless its name is a suspect. */
+static void suspect_own(struct comm *comm, const struct hvd_handle *handle, const struct found *found)
+{
+    struct hvd_context *context = comm->context;
+    struct nonfinite *state = &context->nonfinite;
+    uint32_t name = page_name_of(&context->page, handle->record);
+    uint64_t steps = steps_before(context, handle);
+    note_time(state, steps);
+    for (int i = 0; i < state->count; i++) {
+        if (is_of(context, &state->suspects[i], handle)) {
+            state->suspects[i].uses = page_uses(&context->page, name);
+            return;
+        }
+    }
+    coordinator_found(comm->coordinator, &handle->pending);
+    struct nonfinite_suspect *suspect = add_suspect(comm, handle->request.operation, name, steps);
+    if (!suspect)
+        return;
+    suspect->own = found->worst;
+    suspect->record = handle->record;
+    suspect->began = page_step(&context->page, handle->record);
+    if (handle->request.count > 1)
         snprintf(suspect->where, sizeof suspect->where, "tensor %d of %s", found->tensor, handle->name);
     else
         snprintf(suspect->where, sizeof suspect->where, "%s", handle->name);
+}
+
+void nonfinite_found(struct comm *comm, int rank, hvd_operation operation, uint32_t name)
+{
+    struct hvd_context *context = comm->context;
+    struct nonfinite *state = &context->nonfinite;
+    uint64_t steps = steps_of(context);
+    assert(context_is_held(context));
+    if (!state->limit || rank == comm->rank)
+        return;
+    note_time(state, steps);
+    for (int i = 0; i < state->count; i++) {
+        if (has_name(context, &state->suspects[i], name))
+            return;
+    }
+    add_suspect(comm, operation, name, steps);
 }
 
 /* Returns true if an input begins another round: a step, or if none are reported a use of the name with which
@@ -292,7 +327,7 @@ static void note_input(struct comm *comm, const struct hvd_handle *handle, const
             counter_add(&handle->counters->nonfinite, found->tensors);
         if (is_harmless(context, handle))
             return;
-        suspect_it(comm, handle, found);
+        suspect_own(comm, handle, found);
     }
     for (int i = 0; i < state->count; i++) {
         state->suspects[i].wrong += found->tensors;
@@ -306,38 +341,29 @@ static void note_finite_result(struct hvd_context *context, const struct hvd_han
 {
     struct nonfinite *state = &context->nonfinite;
     enum result result = operation_table[handle->request.operation].result;
-    bool is_part = result == RESULT_part || result == RESULT_exchanged; /* another rank got what began here */
+    if (result == RESULT_part ||
+        result == RESULT_exchanged) /* another rank may have got what is not finite */
+        return;
     for (int i = state->count - 1; i >= 0; i--) {
         const struct nonfinite_suspect *suspect = &state->suspects[i];
         if (comes_again(context, suspect) && is_of(context, suspect, handle) &&
-            handle->record != suspect->record && !(suspect->own && is_part))
+            handle->record != suspect->record)
             drop(state, i);
     }
-    if (!state->count || reports_steps(context) || (state->suspects[0].own && is_part))
+    if (!state->count || reports_steps(context))
         return;
     unsigned names = page_names(&context->page);
     if (++state->finite_results >= (names > LASTING ? names : LASTING))
         acquit_all(context);
 }
 
-static void note_result(struct comm *comm, const struct hvd_handle *handle, const struct found *found)
-{
-    struct hvd_context *context = comm->context;
-    if (found->worst != ALL_FINITE) {
-        if (!is_harmless(context, handle))
-            suspect_it(comm, handle, NULL);
-    } else if (context->nonfinite.count && found->checked) {
-        note_finite_result(context, handle);
-    }
-}
-
 static void note(struct comm *comm, const struct hvd_handle *handle, const struct found *found,
                  bool is_result)
 {
-    if (is_result)
-        note_result(comm, handle, found);
-    else
+    if (!is_result)
         note_input(comm, handle, found);
+    else if (found->checked && found->worst == ALL_FINITE)
+        note_finite_result(comm->context, handle);
 }
 
 /* ---- where it is looked for ---------------------------------------------------------------------------- */
@@ -409,7 +435,7 @@ void nonfinite_check_batch(const struct running_batch *running, bool is_result)
     int blocks = parted && !is_result ? collective->size : 1, room = parted && is_result;
     size_t limit = state->limit / (size_t)blocks;
     assert(context_is_held(running->comm->context));
-    if (!state->count && !is_result && running->count == 1 && running->handles[0]->is_finite)
+    if (!state->count && running->count == 1 && running->handles[0]->is_finite)
         return;
     if (state->count ||
         finiteness_of(collective->dtype, vector->spans + room, vector->count - 2 * room, limit) != ALL_FINITE)
@@ -432,18 +458,14 @@ static const hvd_tensor *tensors_of(const struct comm *comm, const struct hvd_ha
 void nonfinite_check_request(struct comm *comm, const struct hvd_handle *handle, bool is_result)
 {
     const hvd_request *request = &handle->request;
-    enum result result = operation_table[request->operation].result;
     const hvd_tensor *tensors = tensors_of(comm, handle, is_result);
     struct found found = {0};
     size_t limit = comm->context->nonfinite.limit;
     assert(context_is_held(comm->context));
     if (!handle->counters || !tensors) /* a stand-in: this rank has joined */
         return;
-    if (limit == SMALL_BYTES && !operation_reduces(request->operation)) {
+    if (limit == SMALL_BYTES && !operation_reduces(request->operation))
         limit = MOVED_BYTES;
-        if (is_result && (result == RESULT_joined || result == RESULT_exchanged))
-            limit = (size_t)comm->size < JOINED_BYTES / limit ? (size_t)comm->size * limit : JOINED_BYTES;
-    }
     for (int i = 0; i < request->count; i++) {
         struct span span = {tensors[i].data, tensor_bytes(&tensors[i])};
         if (span.data && span.length <= limit)

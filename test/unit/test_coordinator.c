@@ -168,6 +168,14 @@ static void on_turn(void *owner, int set)
     snprintf(rank->log + used, sizeof rank->log - used, "%d ", set);
 }
 
+static void on_found(void *owner, int number, hvd_operation operation, uint32_t mark)
+{
+    struct rank *rank = owner;
+    size_t used = strlen(rank->log);
+    snprintf(rank->log + used, sizeof rank->log - used, "?%d of %s %u ", number, operation_name(operation),
+             (unsigned)mark);
+}
+
 static void on_finish(void *owner, struct pending *request, const hvd_status *status)
 {
     struct rank *rank = owner;
@@ -244,6 +252,7 @@ static void open_layout(const int *hosts, int number)
             .rows = on_rows,
             .run = on_run,
             .turn = on_turn,
+            .found = on_found,
             .finish = on_finish,
             .joined = on_joined,
             .stalled = on_stalled,
@@ -470,6 +479,53 @@ TEST(no_turn_comes_after_the_close)
     for (int r = 0; r < 4; r++) {
         assert_string_equal(ranks[r].log, "");
         assert_int_equal(ranks[r].closed, 1);
+    }
+}
+
+/* The request "a" has run when a rank finds a NaN in its input: all hear of it before "b" runs. */
+static void find_after(uint32_t eager_threshold, int finder)
+{
+    config.eager_threshold = eager_threshold;
+    open_ranks("2,2,1", 5);
+    submit_everywhere("a", DATA / 4);
+    for (int r = 0; r < size; r++) {
+        struct pending named = {.name = "a"};
+        *coordinator_mark(ranks[r].coordinator, &named) = (uint32_t)r;
+    }
+    run_all();
+    coordinator_found(ranks[finder].coordinator, requests[finder]);
+    submit_everywhere("b", DATA / 4);
+    run_all();
+    for (int r = 0; r < size; r++) {
+        char expected[64];
+        const char *data = eager_threshold ? "=01(23)4" : "";
+        snprintf(expected, sizeof expected, "a%s ?%d of allreduce %d b%s ", data, finder, r, data);
+        assert_string_equal(ranks[r].log, expected);
+    }
+    close_ranks(NULL);
+}
+
+TEST(a_finding_comes_before_what_depends_on_it)
+{
+    for (int finder = 0; finder < 5; finder++) {
+        find_after(0, finder);
+        find_after(DATA, finder);
+    }
+}
+
+/* Those of all ranks are no longer than one message may be. */
+TEST(of_many_findings_the_first_are_passed_on)
+{
+    open_ranks("2,2,1", 5);
+    submit_everywhere("a", 3);
+    run_all();
+    for (int i = 0; i < 10000; i++)
+        coordinator_found(ranks[i % 5].coordinator, requests[i % 5]);
+    run_all();
+    assert_true(longest_message < 5000);
+    for (int r = 0; r < size; r++) {
+        assert_string_equal(ranks[r].log, ranks[0].log);
+        assert_non_null(strstr(ranks[r].log, "?0 of allreduce 0"));
     }
 }
 
@@ -1229,6 +1285,12 @@ TEST(garbage_names_its_sender)
         GARBAGE(0, 1, BEGIN_REPORT "\3\2\0\0\0" COUNTERS, "a malformed report"), /* of another subtree */
         GARBAGE(0, 1, BEGIN_REPORT "\3\1\0\0\0" COUNTERS "\3\1\0\0\0" COUNTERS, "a second join"),
         GARBAGE(0, 2, BEGIN_REPORT "\3\2\0\0\0" COUNTERS "\3\2\0\0\0" COUNTERS, "a second join"),
+        GARBAGE(0, 1, BEGIN_REPORT "\6\0\0\0\0", "a malformed report"), /* no findings */
+        GARBAGE(0, 1, BEGIN_REPORT "\6\1\0\0\0x", "a malformed finding"),
+        GARBAGE(0, 1, BEGIN_REPORT "\6\12\0\0\0\2\0\0\0\0\1\0\0\0a",
+                "a malformed finding"), /* of another subtree */
+        GARBAGE(0, 1, BEGIN_REPORT "\6\12\0\0\0\1\0\0\0\177\1\0\0\0a",
+                "a malformed finding"),                            /* in no operation */
         GARBAGE(0, 1, "\2\2\0\0\0", "a malformed leave"),          /* of another subtree */
         GARBAGE(0, 1, "\3", "a message that no child sends then"), /* SHUTDOWN_DONE without a close */
         GARBAGE(0, 1, "\4", "a malformed"),
@@ -1247,6 +1309,9 @@ TEST(garbage_names_its_sender)
         GARBAGE(2, 0, BEGIN_DECISIONS "\10", "a malformed decision"),
         GARBAGE(2, 0, BEGIN_DECISIONS "\11\1\0\0\0\0\0\0\0", "a malformed decision"), /* no rows */
         GARBAGE(2, 0, BEGIN_DECISIONS "\11\1\0\0\0\0\0\0\0\0\0\0\0", "numbers of rows for the unknown id 1"),
+        GARBAGE(2, 0, BEGIN_DECISIONS "\12\0\0\0\0", "a malformed decision"), /* no findings */
+        GARBAGE(2, 0, BEGIN_DECISIONS "\12\12\0\0\0\4\0\0\0\0\1\0\0\0a",
+                "a malformed finding"), /* outside of the set */
         GARBAGE(0, 1, BEGIN_REPORT "\23\1\0\0\0" COUNTERS "\1\0\0\0x",
                 "a malformed report"), /* a join with data */
         GARBAGE(0, 1, BEGIN_REPORT "\13\1\0\0\0" COUNTERS "\1\0\0\0x",

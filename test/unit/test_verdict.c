@@ -376,7 +376,8 @@ TEST(test_nan)
     scene.ranks[3].page.nan_step = 1203;
     says(&scene, VERDICT_BROKEN,
          "NaN began on rank 2, in its input of allreduce.fc1.bias at step 1203, and in the same step on 1 "
-         "other rank: all have computed it, or a tensor of more than 64 KiB has brought it, whose rank "
+         "other rank: all have computed it, a sum has overflowed, or a tensor of more than 16 KiB has "
+         "brought it, whose rank "
          "--check-nonfinite all finds");
     scene.ranks[3].page.nan[0] = '\0';
     submit(&scene, 0, "allreduce.x", 14); /* whom the job waits for is more urgent */
