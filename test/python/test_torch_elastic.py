@@ -275,6 +275,55 @@ def test_a_handler_of_ones_own_that_failed_is_synchronized_again(
     assert same(contents(model), hvd.broadcast_object(contents(model)))
 
 
+def test_a_loss_between_two_handlers_of_ones_own(
+    registry: None, rank: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks that have a newer commit than rank 0, which is lost then, keep it as a whole."""
+    if size == 1:
+        pytest.skip("needs several ranks")
+    model = network(1)
+    state = hvd.elastic.TorchState(model=model, first=Counter(0), second=Counter(0), step=0)
+    state.sync()
+    for step in (1, 2):
+        if step == 1 or rank > 0:
+            state.step = state.first.count = state.second.count = step
+            train(model, OPTIMIZERS["sgd"](model))
+            state.save()
+    newest, sync = 2 if rank else 1, CounterHandler.sync
+    before, version = contents(model), state._commit.version
+
+    def fails(handler: CounterHandler) -> None:
+        if handler.value is state.second:
+            raise hvd.HorovodInternalError("rank 0 is lost")
+        sync(handler)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CounterHandler, "sync", fails)
+        with pytest.raises(hvd.HorovodInternalError):
+            joins(state)
+    state.restore()
+    assert (state.step, state.first.count, state.second.count) == (newest, newest, newest)
+    assert same(contents(model), before)
+    assert (state._commit.version, state._commit.holds) == (version, True)
+    joins(state)
+    assert (state.step, state.first.count, state.second.count) == (1, 1, 1)
+
+
+def test_a_handler_that_keeps_what_cannot_be_copied() -> None:
+    class Keeper(CounterHandler):
+        def save(self) -> None:
+            super().save()
+            self.other = Counter(1)
+
+    before = get_handler_registry()
+    set_handler_registry([(Counter, Keeper), *before])
+    try:
+        with pytest.raises(ValueError, match="the handler Keeper of counter keeps what can't be copied"):
+            hvd.elastic.TorchState(counter=Counter(0))
+    finally:
+        set_handler_registry(before)
+
+
 def test_a_handler_of_ones_own_on_a_rank_0_without_a_commit(registry: None, rank: int, size: int) -> None:
     if size == 1:
         pytest.skip("needs several ranks")

@@ -203,6 +203,12 @@ def set_handler_registry(registry: list[tuple[Any, type[StateHandler]]]) -> None
     _registry[:] = registry
 
 
+def _kept_by(handler: StateHandler) -> dict[str, Any]:
+    """Returns a copy of what a handler keeps beside its value."""
+    kept = {name: each for name, each in vars(handler).items() if name != "value"}
+    return copy.deepcopy(kept, {id(handler.value): handler.value})
+
+
 def _handler_of(value: Any) -> StateHandler | None:
     return next((handler(value) for kind, handler in _registry if isinstance(value, kind)), None)
 
@@ -238,8 +244,15 @@ class TorchState(ObjectState):
         for name in given:
             self.__dict__.setdefault(name, None)
         super().__init__(broadcast_object, rank, **values)
-        if self._sent().keys() != self._handlers.keys():
+        for name in self._handlers.keys() - self._sent().keys():
             self._commit.share = self._share
+            try:
+                _kept_by(self._handlers[name])
+            except Exception as error:
+                raise ValueError(
+                    f"the handler {type(self._handlers[name]).__name__} of {name} keeps what can't be copied "
+                    f"by copy.deepcopy: {error}"
+                ) from error
 
     def __setattr__(self, name: str, value: Any) -> None:
         handler = self.__dict__.get("_handlers", {}).get(name)
@@ -266,11 +279,17 @@ class TorchState(ObjectState):
         super().reset()
 
     def _share(self) -> None:
-        sent = self._sent()
-        for name, handler in self._handlers.items():
-            if name not in sent:
+        own = [handler for name, handler in self._handlers.items() if name not in self._sent()]
+        before = [_kept_by(handler) for handler in own]
+        try:
+            for handler in own:
                 handler.sync()
                 handler.save()
+        except BaseException:  # rank 0 may be lost: this process goes back to its own commit as a whole
+            for handler, kept in zip(own, before, strict=True):
+                vars(handler).update(kept)
+                handler.restore()
+            raise
 
     def _sent(self) -> dict[str, StateDictHandler]:
         """Returns the handlers whose contents are sent as memory; the others have a way of their own."""
