@@ -32,6 +32,8 @@ static hvd_code cannot_connect(const struct attempt *attempt, int error, hvd_sta
                      : error == ECONNREFUSED ? "%s has probably ended, see its output; connecting to it fails"
                                              : "can't connect to %s",
                      who);
+    if (error == ECONNREFUSED)
+        status_blame(status, HVD_CAUSE_CONNECTION, attempt->peer->rank, NULL);
     if (error == EMFILE || error == ENFILE)
         return HVD_SYSTEM;
     /* In use, what ended the peer is the better reason, and on its way from its neighbours. */

@@ -292,7 +292,8 @@ static void meet_wrong_addresses(struct member *member)
     hvd_status status;
     if (member->rank == 1) {
         hvd_code code = open_mesh(&member->settings, 1, &member->mesh, &member->status);
-        CHECK(code == two->code, "%d %s", code, member->status.text);
+        CHECK(code == two->code && member->status.code == code, "%d %s", code, member->status.text);
+        CHECK(code != HVD_PEER_LOST || member->status.lost_rank == 0, "%s", member->status.text);
         for (int i = 0; two->words[i]; i++)
             CHECK(strstr(member->status.text, two->words[i]), "'%s' is not in '%s'", two->words[i],
                   member->status.text);
@@ -300,7 +301,8 @@ static void meet_wrong_addresses(struct member *member)
         mesh_close(member->mesh);
         return;
     }
-    snprintf(addresses, sizeof addresses, "127.0.0.1 port %d\n127.0.0.1 port %d", ports[FOREIGN],
+    snprintf(addresses, sizeof addresses, "127.0.0.1 port %d\n127.0.0.1 port %d",
+             ports[two->code == HVD_PEER_LOST ? REFUSED : FOREIGN],
              ports[two->code == HVD_TIMED_OUT ? SILENT_PORT : REFUSED]);
     struct address_record records[2] = {{.process = 7, .host = "b", .addresses[ROW_tcp] = addresses}};
     struct mesh_config config = {.settings = &member->settings, .deadline = clock_after(DEADLINE)};
@@ -326,6 +328,10 @@ TEST(test_the_outcome_at_each_address_is_named)
     two.code = HVD_REFUSED;
     two.words[0] = "rank 0 (pid 7, host b) refused this connection";
     two.words[2] = "Connection refused";
+    run_each(2, options);
+    two.code = HVD_PEER_LOST; /* the rank that has published them is gone */
+    two.words[0] = "rank 0 (pid 7, host b) has probably ended";
+    two.words[1] = "connecting to it fails";
     run_each(2, options);
     close_wrong_addresses(&two.wrong);
 }
