@@ -154,6 +154,7 @@ def main(steps: int) -> None:
     model[3].weight.register_hook(lambda _: here(state.step, "backward"))
     say("READY", os.environ["HOROVOD_SLOT"], hvd.rank(), hvd.size(), os.getpid())
     say("END", train(state, steps))
+    say("COST", json.dumps(hvd.metrics()["elastic"]))
 
 
 @hvd.elastic.run

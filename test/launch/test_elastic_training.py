@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import random
 import signal
@@ -78,6 +79,14 @@ def test_a_job_shrinks_and_grows(job: ElasticJob) -> None:
     job.stop()
     job.finish()
     check(job, {"1"})
+    cost = json.loads(" ".join(job.lines("0", "COST")[0]))
+    assert cost["resets"] == {"lost": 1, "removed": 1, "added": 1, "mixed": 0}
+    assert (cost["ranks_lost"], cost["ranks_added"]) == (2, 2)
+    assert [each["ranks"] for each in cost["sizes"]] == [3, 2, 4, 3]
+    assert [each["cause"] for each in cost["sizes"]] == ["", "lost", "added", "removed"]
+    assert cost["bytes_sent"] > 6 * 16 * 16 * 8 and cost["bytes_received"] == 0 and cost["seconds_lost"] > 0
+    received = json.loads(" ".join(job.lines(added[0], "COST")[0]))
+    assert received["bytes_received"] > 0 and received["ranks_added"] == 0
 
 
 @pytest.mark.parametrize("phase", PHASES)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import horovod as hvd
-from horovod.common import elastic, epochs, recovery
+from horovod.common import elastic, epochs, recovery, resets, totals
 from horovod.common.elastic import run_fn
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
@@ -522,3 +522,29 @@ def test_sampler_names(samplers: Any) -> None:
     assert list(ordered) == [*range(10)]
     (last,) = samplers(4, {"epoch": 0, "processed_num": 9}, range(10))[:1]
     assert last.num_samples == 1 and last.total_size == 4
+
+
+def test_what_changes_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resets are counted by kind, and counters go on where the next epoch begins."""
+    updated = HostsUpdatedInterrupt()
+    updated.kind = "mixed"
+    before = resets.metrics()
+    calls_of(failing("PEER_LOST"), updated, HostsUpdatedInterrupt(True), failing("SHUT_DOWN"))
+    after = resets.metrics()
+    grown = {kind: after["resets"][kind] - before["resets"][kind] for kind in after["resets"]}
+    assert grown == {"lost": 2, "removed": 1, "added": 0, "mixed": 1}
+    assert after["seconds_lost"] > before["seconds_lost"] and after["ranks_lost"] == before["ranks_lost"]
+    assert "elastic" not in hvd.metrics()
+    monkeypatch.setattr(epochs, "_number", 0)
+    hvd.allreduce(np.ones(3, np.float32), name="counted")
+    made = hvd.metrics()[0]["allreduce"]["succeeded"]
+    requests = hvd.metrics(flat=True)["horovod/requests_failed"]
+    hvd.shutdown()
+    hvd.init()
+    assert hvd.metrics()["elastic"]["resets"] == after["resets"]
+    hvd.allreduce(np.ones(3, np.float32), name="counted")
+    assert hvd.metrics()[0]["allreduce"]["succeeded"] > made
+    assert hvd.metrics(flat=True)["horovod/elastic_ranks"] == hvd.size()
+    assert hvd.metrics(flat=True)["horovod/requests_failed"] >= requests
+    monkeypatch.setattr(totals, "_before", {})
+    monkeypatch.setattr(totals, "_progress", totals.Progress())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
 from horovod import _core
-from horovod.common import carried_sets, epochs
+from horovod.common import carried_sets, epochs, resets, totals
 from horovod.common import process_sets as _sets
 from horovod.common.exceptions import HorovodInternalError, ends_epoch
 from horovod.common.faults import publish_exceptions
@@ -138,6 +138,7 @@ def shutdown() -> None:
     interrupted ``init``, ``add_process_set`` or ``remove_process_set``, this function returns at once; the
     interrupted call then ends with an error, unless the handler raises, and with it the rank leaves.
     """
+    totals.keep()
     carried_sets.keep()
     _core.shutdown()
     _sets.end()
@@ -184,10 +185,10 @@ def step(samples: int | None = None, step: int | None = None) -> None:
 
 
 @overload
-def metrics(flat: Literal[False] = False) -> dict[int, dict[str, dict[str, float]]]: ...
+def metrics(flat: Literal[False] = False) -> dict[Any, dict[str, Any]]: ...
 @overload
 def metrics(flat: Literal[True]) -> dict[str, float]: ...
-def metrics(flat: bool = False) -> dict[int, dict[str, dict[str, float]]] | dict[str, float]:
+def metrics(flat: bool = False) -> dict[Any, dict[str, Any]] | dict[str, float]:
     """Returns counters of this rank since ``init``, by process set id and operation; they are always on.
 
     ``metrics()[0]["allreduce"]`` has ``submitted``, ``succeeded`` and ``failed`` requests (the rest is in
@@ -195,6 +196,12 @@ def metrics(flat: bool = False) -> dict[int, dict[str, dict[str, float]]] | dict
     the ``wait_seconds`` that callers spent in ``synchronize`` and blocking calls, and the ``nonfinite``
     tensors of this rank's inputs, which had a NaN or infinity (``HOROVOD_CHECK_NONFINITE``). An operation
     that was never used has no row. Counters only grow, and the rows of removed process sets remain.
+
+    In an elastic job they go on from epoch to epoch, for each set that does. There ``metrics()["elastic"]``
+    has what changes of the ranks have cost this process: ``resets`` by kind (``lost``: ranks were lost or an
+    operation failed, ``added``, ``removed``, ``mixed``), ``seconds_lost`` from leaving an epoch to the next
+    call of the function, ``bytes_sent`` and ``bytes_received`` of states, ``ranks_lost`` and ``ranks_added``,
+    and ``sizes``: for the last 1,000 epochs their number, ``ranks``, ``time`` since 1970 and ``cause``.
 
     Args:
         flat: return one dict of floats for dashboards such as TensorBoard instead, by names that begin with
@@ -207,9 +214,11 @@ def metrics(flat: bool = False) -> dict[int, dict[str, dict[str, float]]] | dict
     if flat:
         return figures()
     names = ("submitted", "succeeded", "failed", "batches", "bytes", "wait_seconds", "nonfinite")
-    sets: dict[int, dict[str, dict[str, float]]] = {}
-    for process_set, operation, *values in _core.counters():
+    sets: dict[Any, dict[str, Any]] = {}
+    for process_set, operation, values in totals.counters():
         sets.setdefault(process_set, {})[operation] = dict(zip(names, values, strict=True))
+    if epochs.number() >= 0:
+        sets["elastic"] = resets.metrics()
     return sets
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from horovod import _core
-from horovod.common import basics, epochs, leaving
+from horovod.common import basics, epochs, leaving, resets
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, ends_epoch
 from horovod.common.recovery import Commit, is_alone, recover
 
@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 _ALLREDUCE = _core.operations["allreduce"]
 _largest = _core.describe(_ALLREDUCE, reduction=basics.Max)
+_sum = _core.describe(_ALLREDUCE, reduction=basics.Sum)
 
 
 def _agree(name: str, values: Sequence[int]) -> array[int]:
@@ -114,7 +115,9 @@ class State:
                 self._last_updated_timestamp, changes = timestamp, changes | int(update)
         removed, added = _agree("elastic.hosts", (changes & epochs.REMOVED, changes & epochs.ADDED))
         if removed or added:
-            raise HostsUpdatedInterrupt(skip_sync=not added)
+            interrupt = HostsUpdatedInterrupt(skip_sync=not added)
+            interrupt.kind = resets.KINDS[removed | added]
+            raise interrupt
 
     def _forget_hosts(self) -> None:
         """Drops the changes so far, when this process is about to join a set of ranks that has them."""
@@ -222,18 +225,23 @@ def _alone() -> Iterator[None]:
         _runs.release()
 
 
-def _synchronize(state: Any, skip_sync: bool) -> None:
-    """Calls ``state.sync`` on all ranks, or on none: on none if every rank says that it may be left out."""
-    if not _agree("elastic.sync", (not skip_sync,))[0]:
-        return
-    if not isinstance(state, ObjectState):
+def _synchronize(state: Any, skip_sync: bool, stayed: bool) -> int:
+    """Calls ``state.sync`` on all ranks, or on none: on none if every rank says that it may be left out.
+
+    Returns the number of ranks that have ``stayed``.
+    """
+    counts = array("q", (not skip_sync, stayed))
+    if not is_alone():
+        _core.run(_sum, "elastic.sync", (counts,))
+    if counts[0] and isinstance(state, ObjectState):
+        state._joins = True
+        try:
+            state.sync()
+        finally:
+            state._joins = False
+    elif counts[0]:
         state.sync()
-        return
-    state._joins = True
-    try:
-        state.sync()
-    finally:
-        state._joins = False
+    return counts[1]
 
 
 def own_failure(error: Exception) -> HorovodInternalError | None:
@@ -283,20 +291,22 @@ def _repeat(
     failure_of: Callable[[Exception], HorovodInternalError | None],
 ) -> T:
     """Calls the function until it returns; see ``run_fn``."""
-    resets = skip_sync = False
+    again = skip_sync = False
     if epochs.is_planned():
         basics.join_epoch()
     while True:
         try:
-            if resets:
+            if again:
                 if isinstance(state, State):
                     state._forget_hosts()  # and keep those that come in the meantime
                 reset()
                 state.on_reset()
-            _synchronize(state, skip_sync)
+            stayed = _synchronize(state, skip_sync, again)
             epochs.has_state()
+            resets.end(epochs.number(), basics.size(), stayed)
             result = func()
         except HostsUpdatedInterrupt as interrupt:
+            resets.begin(interrupt.kind)
             if isinstance(state, ObjectState) and interrupt.saved is not state:
                 state.save()  # what has happened since the last commit counts
             skip_sync = interrupt.skip_sync
@@ -305,12 +315,13 @@ def _repeat(
             if failure is None or not ends_epoch(failure):
                 raise
             epochs.has_lost(failure.lost_rank)
+            resets.begin("lost")
             state.restore()
             skip_sync = False
         else:
             epochs.done()
             return result
-        resets = True
+        again = True
 
 
 def reset() -> None:

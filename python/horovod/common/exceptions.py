@@ -68,6 +68,7 @@ class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818
     Attributes:
         skip_sync: the state is the same on all that stay.
         saved: the state whose ``commit`` has raised this, so its values have been kept; None: another call.
+        kind: ``"added"``, ``"removed"``, or ``"mixed"``: both.
     """
 
     saved: object = None
@@ -75,6 +76,7 @@ class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818
     def __init__(self, skip_sync: bool = False) -> None:
         super().__init__(skip_sync)
         self.skip_sync = skip_sync
+        self.kind = "removed" if skip_sync else "added"
 
 
 class HorovodVersionMismatchError(ImportError):

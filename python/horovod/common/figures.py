@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from horovod import _core
+from horovod.common import epochs, resets, totals
 from horovod.common.exceptions import HorovodInternalError
 
 _SHORTEST = 0.1  # seconds over which rates are taken
@@ -50,20 +51,22 @@ def figures() -> dict[str, float]:
     """Returns the figures; none before ``init``, after ``shutdown`` and in a forked child."""
     try:
         steps, samples, number, step_seconds, _, seconds = _core.progress()
-        rows, rank = _core.counters(), _core.placement()[0]
+        rows, (rank, size) = totals.counters(), _core.placement()[:2]
         late = _core.lateness()
     except (ValueError, HorovodInternalError):
         return {}
-    totals = [float(sum(column)) for column in zip(*(row[2:] for row in rows), strict=True)] or [0.0] * 7
-    submitted, succeeded, failed, batches, sent, waited, nonfinite = totals
-    counts = _Counts(seconds, steps, samples, succeeded, batches, sent, waited)
+    columns = [float(sum(column)) for column in zip(*(row[2] for row in rows), strict=True)] or [0.0] * 7
+    submitted, succeeded, failed, batches, sent, waited, nonfinite = columns
+    past = totals.before()
+    made = (seconds + past.seconds, steps + past.steps, samples + past.samples)
+    counts = _Counts(*made, succeeded, batches, sent, waited)
     before = _look_before(_Look(counts, late))
     grown = _Counts(*(new - old for new, old in zip(counts, before.counts, strict=True)))
     elapsed = max(grown.seconds, 1e-9)
     values = {
-        "horovod/steps": float(steps),
+        "horovod/steps": counts.steps,
         "horovod/step": float(max(number, 0)),
-        "horovod/samples": float(samples),
+        "horovod/samples": counts.samples,
         "horovod/step_seconds": step_seconds,
         "horovod/steps_per_second": grown.steps / elapsed,
         "horovod/samples_per_second": grown.samples / elapsed,
@@ -75,6 +78,13 @@ def figures() -> dict[str, float]:
         "horovod/requests_failed": failed,
         "horovod/nonfinite_tensors": nonfinite,
     }
+    if epochs.number() >= 0:
+        changes = resets.metrics()
+        values |= {
+            "horovod/elastic_resets": float(sum(changes["resets"].values())),
+            "horovod/elastic_seconds_lost": changes["seconds_lost"],
+            "horovod/elastic_ranks": float(size),
+        }
     if rank == 0:  # the others do not know
         values |= _lateness({key: late[key] - before.late.get(key, 0.0) for key in late}, elapsed)
     return values

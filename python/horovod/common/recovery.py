@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from horovod import _core
+from horovod.common import resets
 from horovod.common.exchange import BROADCAST, broadcast_bytes, gather_bytes, pickler
 
 _FIRST_SET = (1 << 20) + (1 << 28)  # ids of the sets in which states are sent; other opened sets are below
@@ -168,6 +169,7 @@ def _exchange(memory: list[Any], verdict: _Verdict, sets: dict[int, int]) -> Non
         for number, piece in enumerate(_pieces(memory)):
             source = verdict.sources[number % len(verdict.sources)]
             if source in sets:
+                resets.move("sent" if source == _core.placement()[0] else "received", len(piece))
                 request = _core.describe(BROADCAST, root=source, process_set=sets[source])
                 handles.append(_core.submit(request, f"elastic.state.{number}", (piece,)))
     finally:
@@ -180,13 +182,17 @@ def _send(commit: Commit, verdict: _Verdict, own: int) -> None:
     description, memory = commit.contents()
     sets = _open_sets(verdict, own)
     if own == verdict.sources[0]:
-        broadcast_bytes(bytearray(pickler().dumps(description)), own, "elastic.description", sets[own])
+        data = bytearray(pickler().dumps(description))
+        resets.move("sent", len(data))
+        broadcast_bytes(data, own, "elastic.description", sets[own])
     _exchange(memory, verdict, sets)
 
 
 def _receive(commit: Commit, verdict: _Verdict) -> None:
     first = verdict.sources[0]
     sets = _open_sets(verdict, _core.placement()[0])
-    description = pickler().loads(broadcast_bytes(None, first, "elastic.description", sets[first]))
+    data = broadcast_bytes(None, first, "elastic.description", sets[first])
+    resets.move("received", len(data))
+    description = pickler().loads(data)
     commit.holds = False
     _exchange(commit.make_room(description), verdict, sets)
