@@ -167,6 +167,15 @@ def test_all_ranks_hear_of_hosts_in_the_same_call(rank: int, size: int, update: 
     assert state._host_messages.empty()
 
 
+def test_programs_see_a_change_before_they_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = Recorded()
+    assert state._host_messages.empty()
+    monkeypatch.setattr(epochs, "notice", lambda: 2)  # of the starter
+    assert not state._host_messages.empty()
+    with pytest.raises(HostsUpdatedInterrupt):
+        state.commit()
+
+
 def test_changes_that_come_while_the_ranks_change_are_kept() -> None:
     """Those that have come before are part of the new set of ranks."""
     state, messages = Recorded(), [failing("PEER_LOST")]

@@ -61,6 +61,14 @@ class WorkerNotificationManager:
 notification_manager = WorkerNotificationManager()
 
 
+class _HostMessages(queue.Queue[tuple[float, int]]):
+    """Changes of hosts that another launcher has reported. Programs of Horovod ask whether it is empty."""
+
+    def empty(self) -> bool:
+        """Returns false also if the starter has noticed a change."""
+        return super().empty() and not epochs.notice()
+
+
 class State:
     """What training goes on from after ranks have come or gone. A subclass says how it is kept and restored.
 
@@ -72,7 +80,7 @@ class State:
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
         self._bcast_object = bcast_object
         self._rank = get_rank
-        self._host_messages: queue.Queue[tuple[float, int]] = queue.Queue()
+        self._host_messages = _HostMessages()
         self._last_updated_timestamp: float = 0
         self._reset_callbacks: list[Callable[[], None]] = []
 
@@ -109,7 +117,7 @@ class State:
     def check_host_updates(self) -> None:
         """Raises HostsUpdatedInterrupt on all ranks, in the same call, if hosts were added or removed."""
         changes = epochs.notice()
-        while not self._host_messages.empty():
+        while self._host_messages.qsize():
             timestamp, update = self._host_messages.get()
             if timestamp >= self._last_updated_timestamp:  # one second may have several changes
                 self._last_updated_timestamp, changes = timestamp, changes | int(update)
@@ -121,7 +129,7 @@ class State:
 
     def _forget_hosts(self) -> None:
         """Drops the changes so far, when this process is about to join a set of ranks that has them."""
-        while not self._host_messages.empty():
+        while self._host_messages.qsize():
             self._host_messages.get()
 
     def save(self) -> None:
