@@ -9,6 +9,7 @@
 #include "bind/epochs.h"
 #include "bind/errors.h"
 #include "bind/hash.h"
+#include "bind/membership.h"
 #include "bind/operation.h"
 #include "bind/process_set.h"
 #include "bind/rendezvous.h"
@@ -455,7 +456,7 @@ PyMODINIT_FUNC PyInit__core(void)
     if (module && !errors_init_module() && !context_init_module() && !tensor_init_module() &&
         !result_init_module(module) && !tables_init_module(module) && !request_init_module(module) &&
         !operation_init_module(module) && !rendezvous_init_module(module) && !snapshot_init_module(module) &&
-        !stacks_init_module())
+        !membership_init_module(module) && !stacks_init_module())
         return module;
     Py_XDECREF(module);
     return NULL;

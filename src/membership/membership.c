@@ -274,3 +274,8 @@ const char *membership_host_name(const struct membership *m, int host)
 {
     return m->hosts[host].name;
 }
+
+bool membership_host_is_out(const struct membership *m, int64_t now, int host)
+{
+    return host_is_out(&m->hosts[host], now);
+}

@@ -176,5 +176,7 @@ const struct membership_rank *membership_planned(const struct membership *member
 /* Hosts that were ever known. */
 int membership_hosts(const struct membership *membership);
 const char *membership_host_name(const struct membership *membership, int host);
+/* Returns true if its seats are not used now, because a process there has failed or the host was lost. */
+bool membership_host_is_out(const struct membership *membership, int64_t now, int host);
 
 #endif

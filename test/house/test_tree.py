@@ -44,7 +44,7 @@ BELOW: dict[str, set[str]] = {
     },
     "native": set(),
     "tensorflow": {"native"},
-    "bind": {"native"},
+    "bind": {"membership", "native"},
 }
 # Lists of public names, without code: for every folder.
 TABLES = {"base/dtypes.def", "base/operations.def", "base/reductions.def", "transport/transports.def"}

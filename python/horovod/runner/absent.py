@@ -11,7 +11,6 @@ from importlib.abc import MetaPathFinder
 from typing import Any
 
 _PICKLES = "it sends pickles over the network, so anyone who reaches the port can run code"
-_ELASTIC = "the Python driver of elastic jobs comes with a later version"
 _NO_HTTP = (
     "there is no HTTP here: ranks meet at RendezvousServer, and results of horovod.run come through pipes"
 )
@@ -26,16 +25,12 @@ MODULES = {
     "horovod.runner.run_task": _NO_HTTP,
     "horovod.runner.http.http_client": _NO_HTTP,
     "horovod.runner.util.remote": "horovodrun checks the hosts by itself",
-    "horovod.runner.elastic": _ELASTIC,
 }
 # Names in modules that exist here.
 NAMES = {
     "horovod.runner.http.http_server.KVStoreServer": _NO_HTTP,
     "horovod.runner.http.http_server.KVStoreHandler": _NO_HTTP,
     "horovod.runner.http.http_server.RendezvousHandler": _NO_HTTP,
-    "horovod.runner.gloo_run.gloo_run_elastic": _ELASTIC,
-    "horovod.runner.gloo_run.launch_gloo_elastic": _ELASTIC,
-    "horovod.runner.launch._run_elastic": _ELASTIC,
     "horovod.runner.js_run.generate_jsrun_rankfile": "jsrun places ranks; binding_args are options for it",
     "horovod.runner.util.lsf.LSFUtils.get_num_cores": _LSF,
     "horovod.runner.util.lsf.LSFUtils.get_num_threads": _LSF,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from horovod.runner.arguments import FLAGS, options_of
 from horovod.runner.common.util.settings import BaseSettings
+from horovod.runner.elastic.discovery import FixedHosts, HostDiscoveryScript
+from horovod.runner.elastic.settings import ElasticSettings
 from horovod.runner.functions import FAILED
 from horovod.runner.program import horovodrun
 
@@ -28,8 +32,8 @@ def run_with_settings(
     command: Sequence[str] | str,
 ) -> None:
     """Runs a command with these settings; ``controller`` is ``use_gloo`` or ``use_mpi``."""
-    if settings.elastic:
-        raise ValueError("elastic jobs come with a later version")
+    if settings.elastic and not isinstance(settings, ElasticSettings):
+        raise ValueError("an elastic job is described by horovod.runner.elastic.settings.ElasticSettings")
     same = ("num_proc", "ssh_port", "ssh_identity_file", "output_filename", "verbose")
     parameters = dict.fromkeys(FLAGS) | {name: getattr(settings, name) for name in same}
     parameters |= {
@@ -40,4 +44,23 @@ def run_with_settings(
         "start_timeout": settings.start_timeout and int(settings.start_timeout.timeout),
         "prefix_output_with_timestamp": settings.prefix_output_with_timestamp,
     }
+    if isinstance(settings, ElasticSettings):
+        parameters |= _elastic_parameters(settings)
     run_command(options_of(parameters), command, env)
+
+
+def _elastic_parameters(settings: ElasticSettings) -> dict[str, Any]:
+    same = ("min_num_proc", "max_num_proc", "reset_limit", "cooldown_range")
+    parameters = {name: getattr(settings, name) for name in same}
+    parameters["elastic_timeout"] = settings.elastic_timeout and math.ceil(settings.elastic_timeout)
+    discovery = settings.discovery
+    if isinstance(discovery, HostDiscoveryScript):
+        script = {"host_discovery_script": discovery.discovery_script, "slots": discovery.default_slots}
+        return parameters | script
+    if isinstance(discovery, FixedHosts):
+        hosts = discovery.find_available_hosts_and_slots()
+        return parameters | {"hosts": ",".join(f"{host}:{slots}" for host, slots in hosts.items())}
+    raise ValueError(
+        f"horovodrun can't find hosts by {discovery!r}: use a HostDiscoveryScript or FixedHosts, or "
+        "launch_gloo_elastic"
+    )

@@ -51,7 +51,7 @@ def pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
     return data
 
 
-def _launch(words: Sequence[str]) -> tuple[int, list[Output]]:
+def launch(words: Sequence[str]) -> tuple[int, list[Output]]:
     """Runs horovodrun; returns its exit code and the two streams of its output.
 
     The output is written to sys.stdout and sys.stderr, which in a notebook are not those of the process.
@@ -238,7 +238,7 @@ def run_pickled(function: bytes, executable: str | None, options: Sequence[str])
     with private_folder(Path(tempfile.gettempdir()), "horovod-run-") as folder:
         send_function(folder, function)
         command = [executable or sys.executable, "-c", TASK]
-        code, outputs = _launch(["--task", str(folder), *options, "--", *command])
+        code, outputs = launch(["--task", str(folder), *options, "--", *command])
         outcome, reports = _outcome(folder), _reports(folder)
     if "refusal" in outcome:
         raise ValueError(outcome["refusal"])

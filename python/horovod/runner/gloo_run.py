@@ -5,27 +5,29 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import asdict
 from pathlib import Path
 from threading import Event
 
-from horovod.runner.absent import names_of
 from horovod.runner.common.util.env import is_exportable
 from horovod.runner.common.util.hosts import SlotInfo, get_host_assignments, parse_hosts
 from horovod.runner.common.util.settings import BaseSettings, Settings
 from horovod.runner.controllers import run_with_settings
+from horovod.runner.elastic.driver import ElasticDriver
+from horovod.runner.elastic.rendezvous import create_rendezvous_handler
+from horovod.runner.elastic.settings import ElasticSettings
 from horovod.runner.functions import FAILED
 from horovod.runner.http.http_server import RendezvousServer, shared_secret
 from horovod.runner.private import private_folder
-
-__getattr__ = names_of(__name__)
+from horovod.runner.util.network import get_driver_ip
 
 
 def create_slot_env_vars(slot_info: SlotInfo) -> dict[str, str]:
-    """Returns the variables that tell a rank its place."""
-    names = ("hostname", "rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
-    return {f"HOROVOD_{name.upper()}": str(getattr(slot_info, name)) for name in names}
+    """Returns the variables that tell a rank its place, and in an elastic job which process it is."""
+    return {f"HOROVOD_{name.upper()}": str(value) for name, value in asdict(slot_info).items()}
 
 
 def create_run_env_vars(
@@ -40,15 +42,15 @@ def create_run_env_vars(
         server_ip: an address of this host.
         nics: the network interfaces that the ranks use; empty: any.
         port: what ``RendezvousServer.start`` has returned.
-        elastic: must be false in this version.
+        elastic: the ranks are started by an ElasticDriver.
     """
-    if elastic:
-        raise ValueError("create_run_env_vars: elastic jobs come with a later version")
     variables = {
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": server_ip,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
         "HOROVOD_SECRET": shared_secret(),
     }
+    if elastic:
+        variables["HOROVOD_ELASTIC"] = "1"
     if names := ",".join(nics):
         variables["HOROVOD_NETWORK_INTERFACE"] = names
     return variables
@@ -130,13 +132,74 @@ def launch_gloo(
     port = server.start()
     try:
         server.init(plan)
-        given = {name: value for name, value in (os.environ if env is None else env).items() if _passes(name)}
-        with _private_script(given | create_run_env_vars(server_ip, nics or [], port)) as script:
-            own = {slot: " ".join(_assignments(create_slot_env_vars(slot))) for slot in plan}
-            before = f". {shlex.quote(str(script))} && export"
-            _run_slots({slot: f"{before} {own[slot]} && {{ {text}\n}}" for slot in plan}, exec_command)
+        with _private_script(_given(env) | create_run_env_vars(server_ip, nics or [], port)) as script:
+            _run_slots({slot: _in_place(text, slot, script) for slot in plan}, exec_command)
     finally:
         server.stop()
+
+
+def _given(env: Mapping[str, str] | None) -> dict[str, str]:
+    """Returns what ranks get of an environment; None: that of this process."""
+    return {name: value for name, value in (os.environ if env is None else env).items() if _passes(name)}
+
+
+def _in_place(text: str, slot: SlotInfo, script: Path) -> str:
+    """Returns the command for a shell on the host of the slot; ``script`` has the variables of all ranks."""
+    own = " ".join(_assignments(create_slot_env_vars(slot)))
+    return f". {shlex.quote(str(script))} && export {own} && {{ {text}\n}}"
+
+
+def _get_min_start_hosts(settings: BaseSettings) -> int:
+    """Returns how many hosts an elastic job waits for; one is enough, but programs replace this function."""
+    return 1
+
+
+def launch_gloo_elastic(
+    command: Sequence[str] | str,
+    exec_command: Callable[[str, SlotInfo, list[Event]], int | tuple[int, float]],
+    settings: ElasticSettings,
+    env: Mapping[str, str] | None,
+    get_common_interfaces: Callable[[ElasticDriver], Iterable[str]],
+    rendezvous: RendezvousServer,
+) -> None:
+    """Starts the ranks of an elastic job by a function of the caller, and waits for the end of the job.
+
+    Args:
+        command: the command of every rank, a list of words or a text for a shell.
+        exec_command: as in ``launch_gloo``; besides the exit code it may return when the process ended.
+        settings: with a ``discovery``, and the limits of the job.
+        env: the environment of the ranks; None: that of this process.
+        get_common_interfaces: returns the network interfaces by which the ranks reach each other.
+        rendezvous: the server at which they meet, which was not started.
+
+    Raises:
+        RuntimeError: the job failed.
+    """
+    assert settings.discovery
+    wanted = settings.num_proc or settings.min_num_proc or 1
+    driver = ElasticDriver(
+        rendezvous, settings.discovery, settings.min_num_proc or wanted, settings.max_num_proc,
+        settings.elastic_timeout, settings.reset_limit, settings.cooldown_range, settings.verbose,
+    )  # fmt: skip
+    text = command if isinstance(command, str) else shlex.join(command)
+    port = rendezvous.start(create_rendezvous_handler(driver))
+    try:
+        driver.wait_for_available_slots(wanted, _get_min_start_hosts(settings))
+        nics = [*get_common_interfaces(driver)]
+        variables = create_run_env_vars(get_driver_ip(nics), nics, port, elastic=True)
+        with _private_script(_given(env) | variables) as script:
+
+            def run(slot: SlotInfo, events: Sequence[Event]) -> tuple[int, float]:
+                ended = exec_command(_in_place(text, slot, script), slot, [*events])
+                return ended if isinstance(ended, tuple) else (ended, time.time())
+
+            driver.start(wanted, run)
+            results = driver.get_results()
+    finally:
+        driver.stop()
+    failed = {name: code for name, (code, _) in results.worker_results.items() if code}
+    if results.error_message or failed:
+        raise RuntimeError(f"{FAILED}: {results.error_message or 'exit codes ' + str(failed)}")
 
 
 def _passes(name: str) -> bool:
@@ -159,3 +222,18 @@ def gloo_run(
     ``server_ip`` has no meaning: horovodrun finds the addresses by which the hosts reach each other.
     """
     run_with_settings("use_gloo", settings, nics, env, command)
+
+
+def gloo_run_elastic(
+    settings: ElasticSettings, env: Mapping[str, str] | None, command: Sequence[str] | str
+) -> None:
+    """Runs a command on the ranks of an elastic job and waits for it.
+
+    ``discovery`` of the settings is a HostDiscoveryScript or FixedHosts, as horovodrun starts the ranks;
+    ``launch_gloo_elastic`` takes any other.
+
+    Raises:
+        ValueError: it is something else.
+        RuntimeError: the job failed.
+    """
+    run_with_settings("use_gloo", settings, None, env, command)

@@ -9,14 +9,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from horovod.runner.absent import names_of
+from horovod.common.util import env as environment
 from horovod.runner.arguments import _HorovodArgs, options_of
 from horovod.runner.command_line import parse_args as parse_args
 from horovod.runner.controllers import run_command
-from horovod.runner.functions import pickled, run_pickled
+from horovod.runner.elastic import driver
+from horovod.runner.functions import FAILED, launch, pickled, run_pickled
 from horovod.runner.program import horovodrun
-
-__getattr__ = names_of(__name__)
 
 
 def run_commandline(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -49,6 +48,33 @@ def _run(args: _HorovodArgs | argparse.Namespace) -> list[Any] | None:
     if not command:
         raise ValueError("nothing to run: set command to a list of words, or run_func to a function")
     run_command(options, command, env=None)
+    return None
+
+
+def _run_elastic(args: _HorovodArgs | argparse.Namespace) -> list[Any] | None:
+    """Runs an elastic job as ``_run``, by the rules of Horovod where those of horovodrun differ.
+
+    The host of a failed rank is left out also if it is the last one, and the ranks are asked to wait as soon
+    as a process is added. ``horovod.runner.elastic.driver.ELASTIC_TIMEOUT_SECS`` is the default timeout.
+
+    Raises:
+        ValueError: as ``_run``.
+        RuntimeError: the job failed; the text has the last lines of horovodrun.
+    """
+    given = dict(vars(args))
+    command, function, executable = (given.pop(name) for name in ("command", "run_func", "executable"))
+    given["failed_slot"] = given.get("failed_slot") or "drop-host"
+    if not given.get("elastic_timeout") and "HOROVOD_ELASTIC_TIMEOUT" not in os.environ:
+        given["elastic_timeout"] = driver.ELASTIC_TIMEOUT_SECS
+    given.pop("check_build", None)
+    options = options_of(given)
+    with environment(HOROVOD_ELASTIC_GROW="now"):
+        if function:
+            return run_pickled(pickled(function, (), {}), executable, options)
+        code, outputs = launch([*options, "--", *command])
+    if code:
+        lines = "".join(outputs[1].last)
+        raise RuntimeError(f"{FAILED}: horovodrun ended with exit code {code}; its last lines:\n{lines}")
     return None
 
 

@@ -9,12 +9,14 @@ import os
 import re
 import secrets
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from horovod import _core
 from horovod.runner.absent import names_of
 from horovod.runner.common.util.hosts import SlotInfo
+from horovod.runner.elastic.rendezvous import ElasticRendezvous
 
 __getattr__ = names_of(__name__)
 
@@ -27,6 +29,23 @@ def shared_secret() -> str:
     secret = secret or secrets.token_hex(32)
     os.environ["HOROVOD_SECRET"] = secret
     return secret
+
+
+@dataclass(frozen=True)
+class ElasticSlotInfo(SlotInfo):
+    """The place of one rank in an epoch of an elastic job, and the name of its process for life."""
+
+    slot: int
+    epoch: int  # -1: of no epoch yet
+
+    def plain(self) -> SlotInfo:
+        """Returns the place alone."""
+        values = asdict(self)
+        return SlotInfo(**{each.name: values[each.name] for each in fields(SlotInfo)})
+
+    def at_seat(self, seat: int) -> ElasticSlotInfo:
+        """Returns the place with this local rank, which no other process of the host has."""
+        return replace(self, local_rank=seat)
 
 
 class RendezvousServer:
@@ -44,11 +63,16 @@ class RendezvousServer:
     def start(self, handler_cls: Any = None) -> int:
         """Listens on all interfaces and returns the port.
 
+        Args:
+            handler_cls: for an elastic job what ``create_rendezvous_handler`` of
+                ``horovod.runner.elastic.rendezvous`` returns.
+
         Raises:
-            ValueError: ``handler_cls`` was given, as there is no HTTP here; or it was started already.
+            ValueError: ``handler_cls`` is something else, as there is no HTTP here; or it was started
+                already.
             HorovodInternalError: no port is free.
         """
-        if handler_cls is not None:
+        if handler_cls is not None and not isinstance(handler_cls, ElasticRendezvous):
             raise ValueError("RendezvousServer.start: there is no HTTP here, so it takes no handler_cls")
         if self._rendezvous:
             raise ValueError("RendezvousServer.start: it has been started already")
@@ -68,6 +92,29 @@ class RendezvousServer:
         ranks = sorted(slot.rank for slot in host_alloc_plan)
         if ranks != list(range(len(ranks))) or any(slot.size != len(ranks) for slot in host_alloc_plan):
             raise ValueError(f"RendezvousServer.init: a plan of {len(ranks)} slots has the ranks {ranks}")
+        places = [slot for slot in host_alloc_plan if isinstance(slot, ElasticSlotInfo)]
+        if self._rendezvous and places:
+            assigned = [(str(place.slot), place.rank, place.hostname) for place in places]
+            self._rendezvous.assign(self._job(), places[0].epoch, assigned)
+            for place in places:
+                self.tell(place.slot, "epoch", place.epoch, place.rank, place.size)
+
+    def _job(self) -> str:
+        """Returns the name that ranks derive from the port (``horovod.common.starter``)."""
+        return f"rendezvous-{self._started().port}"
+
+    def _started(self) -> _core.Rendezvous:
+        if not self._rendezvous:
+            raise ValueError("RendezvousServer: it has not been started, or was stopped")
+        return self._rendezvous
+
+    def tell(self, slot: int, *news: Any) -> None:
+        """Sends news to a process of an elastic job, see ``_core.Rendezvous.tell``."""
+        self._started().tell(self._job(), str(slot), *news)
+
+    def watch_slots(self) -> _core.Watch:
+        """Returns a watch for what the processes of an elastic job report; close it before ``stop``."""
+        return self._started().watch_slots(self._job())
 
     def stop(self) -> None:
         """Closes all connections: ranks that have not met yet fail."""
