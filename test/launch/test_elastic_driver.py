@@ -24,7 +24,7 @@ from horovod.runner.elastic.driver import ElasticDriver
 from horovod.runner.elastic.registration import FAILURE, READY, SUCCESS
 from horovod.runner.elastic.rendezvous import create_rendezvous_handler
 from horovod.runner.elastic.settings import ElasticSettings
-from horovod.runner.elastic.worker import HostUpdateResult
+from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationManager
 from horovod.runner.http.http_server import RendezvousServer
 
 Events = Sequence[threading.Event]
@@ -262,6 +262,39 @@ def test_a_host_is_added(make: Callable[..., ElasticDriver]) -> None:
     assert sizes == {"a": [1, 2], "b": [2]}
 
 
+def test_rank_0_is_notified_of_hosts(make: Callable[..., ElasticDriver]) -> None:
+    hosts = FixedHosts({"a": 2})
+    driver = make(hosts)
+    seen: dict[int, list[int]] = {0: [], 1: []}
+
+    class Listener:
+        def __init__(self, rank: int) -> None:
+            self.rank = rank
+
+        def on_hosts_updated(self, timestamp: float, update: int) -> None:
+            assert abs(time.time() - timestamp) < DEADLINE
+            seen[self.rank].append(update)
+
+    def work(place: SlotInfo, events: Events) -> tuple[int, float]:
+        manager = WorkerNotificationManager()
+        manager.init(hostname=place.hostname, local_rank=place.local_rank)
+        if place.hostname == "a":
+            manager.register_listener(Listener(place.rank))  # type: ignore[arg-type]
+        driver.record_ready(place.hostname, place.local_rank)
+        if place.rank == 0:
+            hosts.set({"a": 2, "b": 1})
+            until(lambda: seen[0] == [HostUpdateResult.added])
+            hosts.set({"b": 2})
+            until(lambda: seen[0] == [HostUpdateResult.added, HostUpdateResult.mixed])
+        else:
+            until(lambda: len(seen[0]) == 2)
+        return 0, 0.0
+
+    driver.start(2, work)
+    assert results(driver) == {"a[0]": 0, "a[1]": 0}
+    assert seen[1] == []
+
+
 def test_states_of_processes(make: Callable[..., ElasticDriver]) -> None:
     driver = make({"a": 3}, 1)
     registry, go = driver._worker_registry, threading.Event()
@@ -421,10 +454,11 @@ def test_horovodrun_with_elastic_settings(of_script: bool, tmp_path: Path) -> No
         gloo_run.gloo_run_elastic(settings(Failing(0)), None, ["true"])
 
 
-def test_a_command_line_with_horovods_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["-np", "2", "--min-np", "1", "-H", "localhost:2", "--", "sh", "-c"]
+def test_a_command_line_with_horovods_rules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    words = ["-np", "1", "--min-np", "1", "-H", "localhost:2", "--", "sh", "-c"]
     monkeypatch.setattr(driver_module, "ELASTIC_TIMEOUT_SECS", 60)
-    launch._run_elastic(launch.parse_args([*words, "exit 0"]))
+    launch._run_elastic(launch.parse_args([*words, f"touch {tmp_path}/$HOROVOD_RANK"]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]  # all slots
     with pytest.raises(RuntimeError, match=r"exited with non-zero status(.|\n)*exit code 4"):
         launch._run_elastic(launch.parse_args([*words, "[ $HOROVOD_RANK = 0 ] || exit 4; sleep 1000"]))
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from horovod.common.util import env as environment
 from horovod.runner.arguments import _HorovodArgs, options_of
 from horovod.runner.command_line import parse_args as parse_args
+from horovod.runner.common.util.hosts import parse_hosts
 from horovod.runner.controllers import run_command
 from horovod.runner.elastic import driver
 from horovod.runner.functions import FAILED, launch, pickled, run_pickled
@@ -54,8 +55,9 @@ def _run(args: _HorovodArgs | argparse.Namespace) -> list[Any] | None:
 def _run_elastic(args: _HorovodArgs | argparse.Namespace) -> list[Any] | None:
     """Runs an elastic job as ``_run``, by the rules of Horovod where those of horovodrun differ.
 
-    The host of a failed rank is left out also if it is the last one, and the ranks are asked to wait as soon
-    as a process is added. ``horovod.runner.elastic.driver.ELASTIC_TIMEOUT_SECS`` is the default timeout.
+    All slots of the hosts are used. The host of a failed rank is left out also if it is the last one, and the
+    ranks are asked to wait as soon as a process is added. The default timeout is
+    ``horovod.runner.elastic.driver.ELASTIC_TIMEOUT_SECS``.
 
     Raises:
         ValueError: as ``_run``.
@@ -66,6 +68,8 @@ def _run_elastic(args: _HorovodArgs | argparse.Namespace) -> list[Any] | None:
     given["failed_slot"] = given.get("failed_slot") or "drop-host"
     if not given.get("elastic_timeout") and "HOROVOD_ELASTIC_TIMEOUT" not in os.environ:
         given["elastic_timeout"] = driver.ELASTIC_TIMEOUT_SECS
+    if not given.get("max_num_proc") and given["hosts"]:
+        given["max_num_proc"] = sum(host.slots for host in parse_hosts(given["hosts"]))
     given.pop("check_build", None)
     options = options_of(given)
     with environment(HOROVOD_ELASTIC_GROW="now"):

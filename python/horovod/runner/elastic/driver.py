@@ -15,7 +15,7 @@ from horovod.runner.common.util.timeout import Timeout
 from horovod.runner.elastic.discovery import DiscoveredHosts, HostDiscovery, HostManager, check_cooldown
 from horovod.runner.elastic.machine import UNLIMITED, Action, Machine
 from horovod.runner.elastic.registration import FAILURE, READY, SUCCESS, WorkerStateRegistry
-from horovod.runner.elastic.worker import HostUpdateResult
+from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationManager, manager_at
 from horovod.runner.http.http_server import ElasticSlotInfo, RendezvousServer
 
 DISCOVER_HOSTS_FREQUENCY_SECS = 1.0
@@ -453,14 +453,11 @@ class ElasticDriver:
             first = False
             self._shutdown.wait(DISCOVER_HOSTS_FREQUENCY_SECS)
 
-    # -- notices for processes that a program connects by itself ------------------------------------------
+    # -- notices for threads that take the place of processes ---------------------------------------------
 
-    def get_worker_client(self, slot_info: SlotInfo) -> Any:
-        """Returns an object whose ``notify_hosts_updated(timestamp, update_res)`` reaches a process.
-
-        None: processes learn of changes from the rendezvous. A subclass may return one for rank 0.
-        """
-        return None
+    def get_worker_client(self, slot_info: SlotInfo) -> WorkerNotificationManager | None:
+        """Returns what reports changes of hosts to a rank; None: it learns of them from the rendezvous."""
+        return manager_at(slot_info.hostname, slot_info.local_rank)
 
     def _notify_workers_host_changes(self, hosts: DiscoveredHosts, update: HostUpdateResult) -> None:
         following: dict[str, list[SlotInfo]] = {}
