@@ -373,6 +373,17 @@ def test_a_reset_divides_the_samples_anew(rank: int, monkeypatch: pytest.MonkeyP
     assert sampler.num_replicas == 2 * hvd.size()
 
 
+def test_a_sync_divides_the_samples_anew(size: int) -> None:
+    sampler = hvd.elastic.ElasticSampler(range(9 * size))
+    state = hvd.elastic.TorchState(sampler=sampler)
+    for batch in range(3):
+        sampler.record_batch(batch, 2)
+    state.sync()
+    assert len(sampler) == 3
+    rest = [index for each in hvd.allgather_object([*sampler]) for index in each]
+    assert sorted(rest) == sorted(sampler.remaining_indices)
+
+
 def test_a_new_optimizer_beside_old_ones(rank: int) -> None:
     """All ranks agree anew which gradients are sparse; without that the job would wait forever."""
     model = torch.nn.Embedding(10, 3, sparse=True)

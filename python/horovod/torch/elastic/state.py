@@ -272,6 +272,13 @@ class TorchState(ObjectState):
             handler.restore()
         super().restore()
 
+    def sync(self) -> None:
+        """Makes the values of all ranks equal; samplers divide the rest of the epoch anew."""
+        super().sync()
+        for handler in self._handlers.values():
+            if isinstance(handler, SamplerStateHandler) and not self._joins:
+                handler.reset()  # rank 0, whose progress counts, has received nothing
+
     def reset(self) -> None:
         """Makes samplers divide the rest of the epoch among the ranks that there are now."""
         for handler in self._handlers.values():
