@@ -455,7 +455,7 @@ def test_horovodrun_with_elastic_settings(of_script: bool, tmp_path: Path) -> No
 
 
 def test_a_command_line_with_horovods_rules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    words = ["-np", "1", "--min-np", "1", "-H", "localhost:2", "--", "sh", "-c"]
+    words = ["-np", "1", "--min-np", "1", "-H", "localhost:2", "sh", "-c"]
     monkeypatch.setattr(driver_module, "ELASTIC_TIMEOUT_SECS", 60)
     launch._run_elastic(launch.parse_args([*words, f"touch {tmp_path}/$HOROVOD_RANK"]))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]  # all slots

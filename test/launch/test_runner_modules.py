@@ -95,6 +95,7 @@ def test_arguments_of_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     show = f'echo "$HOROVOD_STALL_CHECK_DISABLE $HOROVOD_CYCLE_TIME" >{tmp_path}/$HOROVOD_RANK'
     assert _run(parse_args([*words.split(), "--", "sh", "-c", show])) is None
     assert [(tmp_path / str(rank)).read_text() for rank in range(2)] == ["1 0.5\n"] * 2
+    assert parse_args(["-np", "2", "python", "-c", "pass"]).command == ["python", "-c", "pass"]
     for wrong in (["--no-such", "true"], ["-np", "x", "true"]):
         with pytest.raises(SystemExit):
             parse_args(wrong)

@@ -29,6 +29,13 @@ class _Choice(argparse.Action):
         setattr(namespace, f"no_{self.dest}", not chosen)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Takes no abbreviations, also for options with one dash: ``-c`` in a command is none of ours."""
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        return []
+
+
 def _add_option(parser: argparse.ArgumentParser, shorter: str, choice: str, name: str, argument: str) -> None:
     names = {flag.lstrip("-"): parameter for parameter, flag in FLAGS.items()}
     dest = names.get(name) or names.get(shorter) or name.replace("-", "_")
@@ -52,7 +59,7 @@ def _add_option(parser: argparse.ArgumentParser, shorter: str, choice: str, name
 def _parser() -> argparse.ArgumentParser:
     """Returns a parser with the options that this version's `horovodrun --help` lists."""
     text = subprocess.run([horovodrun(), "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    parser = argparse.ArgumentParser("horovodrun", allow_abbrev=False, epilog="See horovodrun --help.")
+    parser = _Parser("horovodrun", allow_abbrev=False, epilog="See horovodrun --help.")
     for shorter, choice, name, argument in OPTION.findall(text):
         if name not in INFORMATION:
             _add_option(parser, shorter, choice, name, argument.strip())
