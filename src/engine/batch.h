@@ -1,7 +1,6 @@
 /* batch.h - one decided batch of a communicator: its requests become collectives of a back end, and end with
- * them. It lists the memory of the tensors as the collective's vectors, allocates results, makes the requests
- * of a rank that has joined, and handles small allreduces whose data travel in the coordinator's messages
- * (docs/coordination.md, "Eager data"). Under the progress lock. */
+ * them. It lists the memory of the tensors as the collective's vectors, and allocates results. Under the
+ * progress lock. */
 #ifndef HVD_ENGINE_BATCH_H
 #define HVD_ENGINE_BATCH_H
 
@@ -42,12 +41,5 @@ static inline bool batch_includes(const struct running_batch *running, const str
             handle->request.inputs[tensor].dtype == collective->dtype) &&
            (!handle->parts.of || handle->parts.of[tensor] == running->part);
 }
-
-/* How many bytes in flight may travel in the reports of this communicator; 0: none. */
-uint32_t eager_threshold(const struct comm *comm);
-
-/* The coordinator's `contribute` and `combine`. */
-void eager_contribute(void *owner, const struct pending *request, uint8_t *data);
-void eager_combine(void *owner, const struct signature_summary *what, uint8_t *sum, const uint8_t *other);
 
 #endif

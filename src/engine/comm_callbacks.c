@@ -8,6 +8,7 @@
 #include "coordinate/name.h"
 #include "engine/batch.h"
 #include "engine/context.h"
+#include "engine/eager_data.h"
 #include "engine/explain.h"
 #include "engine/fault.h"
 #include "engine/handle.h"

@@ -15,7 +15,7 @@ FOLDERS = sorted(
 
 # Files that are chosen by a table in C or by the platform, or are public alone, and their header.
 ROWS = {
-    "src/engine/api.h": {"epochs"},
+    "src/engine/api.h": {"epochs", "process_sets"},
     "launch/starter.h": {"local"},
     "src/backend/mpi_calls.h": {"mpi_mpich", "mpi_openmpi", "mpi_standard"},
     "src/base/platform.h": {"platform_linux"},
