@@ -434,6 +434,30 @@ def test_real_processes(capfd: pytest.CaptureFixture[str]) -> None:
     assert sorted(lines) == ["rank 0 of 2 was process 2", "rank 1 of 2 was process 3"]
 
 
+def test_reports_that_make_no_sense(caplog: pytest.LogCaptureFixture) -> None:
+    server, go = RendezvousServer(), threading.Event()
+    driver = ElasticDriver(server, FixedHosts({"a": 1}), 1, 1)
+    reports = [("0", f"waits {after} 1 -1".encode()) for after in ("x", 1 << 40)]
+    reports += [("0", b"\xff \xff"), ("0", b""), ("7", b"done"), ("x", b"done"), ("0", b"waits 1")]
+
+    class Watch:
+        def next(self, seconds: float) -> tuple[str, bytes] | None:
+            if reports:
+                return reports.pop(0)
+            go.set()
+            time.sleep(0.01)
+            return None
+
+        def close(self) -> None: ...
+
+    server.start(create_rendezvous_handler(driver))
+    server.watch_slots = Watch  # type: ignore[assignment,method-assign]
+    driver.start(1, lambda place, events: (0 if go.wait(DEADLINE) else 1, 0.0))
+    assert results(driver) == {"a[0]": 0}
+    driver.stop()
+    assert len([each for each in caplog.messages if "can't be understood" in each]) == 2
+
+
 def test_real_processes_that_fail() -> None:
     def execute(command: str, slot: SlotInfo, events: list[threading.Event]) -> tuple[int, float]:
         return safe_shell_exec.execute(command, events=events), time.time()

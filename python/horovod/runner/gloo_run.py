@@ -194,9 +194,10 @@ def launch_gloo_elastic(
                 return ended if isinstance(ended, tuple) else (ended, time.time())
 
             driver.start(wanted, run)
-            results = driver.get_results()
+            driver.get_results()
     finally:
         driver.stop()
+        results = driver.get_results()  # after an exception, too: no process is left
     failed = {name: code for name, (code, _) in results.worker_results.items() if code}
     if results.error_message or failed:
         raise RuntimeError(f"{FAILED}: {results.error_message or 'exit codes ' + str(failed)}")

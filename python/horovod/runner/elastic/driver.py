@@ -161,7 +161,7 @@ class ElasticDriver:
         """Ends the job and its server."""
         with self._changed:
             self._error_message = error_message or self._error_message
-            if self._machine:
+            if self._machine and not self.finished():
                 self._machine.put("stop", 1 if error_message else 0, "term")
         self._shut_down()
         for thread in [*self._threads, self._discovery_thread]:
@@ -342,10 +342,17 @@ class ElasticDriver:
         elif kind == "say":
             logging.warning("%s", action["text"])
         elif kind == "finish":
-            if action["text"]:
-                logging.error("%s", action["text"])
-                self._error_message = self._error_message or action["text"]
-            self._shut_down()
+            self._finish(action)
+
+    def _finish(self, action: Action) -> None:
+        if action["text"]:
+            logging.error("%s", action["text"])
+            self._error_message = self._error_message or action["text"]
+        reason = action["text"] or ("it has failed" if action["exit_code"] else "its work is complete")
+        for process in self._processes.values():
+            if not process.result:
+                self._tell(process.slot, "over", 0, -1, 0, 0, reason)
+        self._shut_down()
 
     def _start_process(self, action: Action) -> None:
         assert self._machine
@@ -407,7 +414,10 @@ class ElasticDriver:
         while not self.finished():
             entry = self._watch.next(REPORT_SECONDS)
             if entry and entry[0].isdecimal():
-                self._take_report(int(entry[0]), entry[1].decode(errors="replace").split())
+                try:
+                    self._take_report(int(entry[0]), entry[1].decode(errors="replace").split())
+                except (ValueError, OverflowError):
+                    logging.warning("process %s reports what can't be understood: %r", *entry)
 
     def _take_report(self, slot: int, words: list[str]) -> None:
         with self._changed:
