@@ -417,3 +417,63 @@ def test_a_step_in_progress_is_forgotten() -> None:
         each.begin_epoch()
     optimizer.zero_grad()  # refused before: the gradients would be lost
     train(model, optimizer)
+
+
+def test_a_step_is_the_same_for_every_number_of_ranks(size: int) -> None:
+    """Each step takes the same samples, and its gradients are their mean."""
+    parts, batch, samples = 7, 2, 60
+
+    def loss(model: Any, batch: Any) -> Any:
+        return model(batch).square().mean()
+
+    data = torch.randn(samples, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    model, alone = torch.nn.Linear(3, 2).double(), torch.nn.Linear(3, 2).double()
+    torch.nn.init.ones_(model.weight), torch.nn.init.ones_(model.bias)
+    alone.load_state_dict(model.state_dict())
+    sampler = hvd.elastic.ElasticSampler(data, seed=3)
+    order = sampler.remaining_indices
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
+    state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, global_batch=parts)
+    loader = torch.utils.data.DataLoader(data, batch_size=batch, sampler=sampler)
+    steps = 0
+    for batches in state.steps(loader):
+        assert len(batches) == state.passes
+        for number, each in enumerate(batches):
+            loss(model, each).backward()
+            sampler.record_batch(number, len(each))
+        optimizer.step()
+        optimizer.zero_grad()
+        steps += 1
+        assert sampler.processed_num == steps * parts * batch
+        state.commit()
+    assert steps == samples // (parts * batch)
+    assert hvd.allreduce(torch.tensor(state.passes), op=hvd.Sum).item() == parts
+    plain = torch.optim.SGD(alone.parameters(), 0.1)
+    for step in range(steps):
+        plain.zero_grad()
+        loss(alone, data[order[step * parts * batch : (step + 1) * parts * batch]]).backward()
+        plain.step()
+    torch.testing.assert_close(model.state_dict(), alone.state_dict())
+    if size > 1:
+        with pytest.raises(ValueError, match=f"global_batch=1 is too small for {size} ranks"):
+            hvd.elastic.TorchState(model, global_batch=1)
+
+
+def test_generators_are_part_of_a_commit() -> None:
+    import random
+
+    import numpy as np
+
+    def draw() -> tuple[float, ...]:
+        return random.random(), float(np.random.rand()), torch.rand(1).item()
+
+    state = hvd.elastic.TorchState(step=0, rng=True)
+    state.commit()
+    drawn = draw()
+    assert draw() != drawn
+    state.restore()
+    assert draw() == drawn
+    plain = hvd.elastic.TorchState(step=0)
+    drawn = draw()
+    plain.restore()
+    assert draw() != drawn

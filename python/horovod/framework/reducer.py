@@ -88,6 +88,7 @@ class Reducer(Generic[P, A]):
         self.parameters, self.names = parameters, names
         self.group_of = {place: group for group in groups for place in group}
         self.rules = rules
+        self.weight = 1.0  # a factor of what is reduced, see ``set_weight``
         self.set_passes(passes)
         # Places that need `_prepare`: all with compression, otherwise those that the engine has refused.
         self.careful = set() if rules.compression is NoneCompressor else set(range(len(names)))
@@ -125,6 +126,11 @@ class Reducer(Generic[P, A]):
     def set_passes(self, passes: int) -> None:
         """Sets how many backward passes are summed up before the gradients are reduced."""
         self.passes = check_passes(passes)
+
+    def set_weight(self, weight: float) -> None:
+        """Multiplies all reduced gradients by a factor, the same on all ranks, from the next step on."""
+        self.weight = weight
+        self.number = -1
 
     def add(self, parameter: P, name: str) -> int:
         """Adds a parameter, as all ranks must; returns its place."""
@@ -241,6 +247,11 @@ class Reducer(Generic[P, A]):
                 self.gradients.get(self.parameters[place])
                 self.gathering[place] = self.start_own(self.parameters[place])
             elif self.sparse and place in self.sparse:
+                if self.weight != 1:
+                    raise ValueError(
+                        f"the gradient of '{self.names[place]}' is sparse, which global_batch can't weigh: "
+                        "pass sparse_as_dense=True to DistributedOptimizer"
+                    )
                 part = self._contribution(place, self._gradient(place))
                 self.gathering[place] = self.gradients.start_sparse(
                     part, self._name(place), self.rules.op, self.rules.process_set
@@ -259,7 +270,7 @@ class Reducer(Generic[P, A]):
                 ALLREDUCE,
                 reduction=self.rules.op,
                 prescale=before,
-                postscale=after,
+                postscale=after * self.weight,
                 process_set=number,
                 grouped=grouped,
             )

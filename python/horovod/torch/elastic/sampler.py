@@ -11,6 +11,13 @@ import torch
 from horovod.common.basics import rank, size
 
 
+def share(parts: int, size: int, rank: int) -> range:
+    """Returns which of the parts belong to a rank; the first ranks have one more if they can't be equal."""
+    least, more = divmod(parts, size)
+    first = rank * least + min(rank, more)
+    return range(first, first + least + (rank < more))
+
+
 class ElasticSampler(torch.utils.data.Sampler[int]):
     """Gives each rank its share of the samples of an epoch that have not been processed yet.
 
@@ -41,6 +48,7 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0, drop_last: bool = False) -> None:
         self.dataset, self.shuffle, self.seed, self.drop_last = dataset, shuffle, seed, drop_last
+        self.parts = 0
         self.epoch = 0
         self.processed_num = 0
         self.reset()
@@ -51,6 +59,11 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.processed_num = 0
         self.reset()
 
+    def divide(self, parts: int) -> None:
+        """Gives each rank its share of so many parts, instead of one each: see ``global_batch``."""
+        self.parts = parts
+        self.reset()
+
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
         """Counts a batch that every rank has processed.
 
@@ -58,7 +71,9 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
             batch_idx: accepted for compatibility; it has no meaning.
             batch_size: the samples in the batch of one rank; the last batch of an epoch may be shorter.
         """
-        self.processed_num = min(self.processed_num + batch_size * self.num_replicas, len(self.dataset))
+        self._recorded += batch_size
+        others = self._recorded * self._parts // len(self._own)  # of all ranks together
+        self.processed_num = min(self._before + others, len(self.dataset))
 
     def state_dict(self) -> dict[str, int]:
         """Returns the progress in the epoch."""
@@ -77,15 +92,18 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         if self.shuffle:
             random.Random(self.seed + self.epoch).shuffle(indices)
         self.remaining_indices = indices[self.processed_num :]
-        count, ranks = len(self.remaining_indices), self.num_replicas
-        self.num_samples = count // ranks if self.drop_last else -(-count // ranks)
-        self.total_size = self.num_samples * ranks
+        self._before, self._recorded = self.processed_num, 0
+        self._parts = self.parts or self.num_replicas
+        self._own = share(self._parts, self.num_replicas, self.rank)
+        count = len(self.remaining_indices)
+        each = count // self._parts if self.drop_last else -(-count // self._parts)
+        self.num_samples, self.total_size = each * len(self._own), each * self._parts
 
     def __iter__(self) -> Iterator[int]:
         shared = self.remaining_indices[: self.total_size]
         while 0 < len(shared) < self.total_size:
             shared = shared + shared[: self.total_size - len(shared)]
-        return iter(shared[self.rank :: self.num_replicas])
+        return (sample for place, sample in enumerate(shared) if place % self._parts in self._own)
 
     def __len__(self) -> int:
         return self.num_samples

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import itertools
+import random
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
-from horovod.common.basics import rank
+from horovod.common.basics import Average, Sum, rank, size
 from horovod.common.elastic import ObjectState
-from horovod.torch.elastic.sampler import ElasticSampler
+from horovod.framework.reducer import Reducer
+from horovod.torch.elastic.sampler import ElasticSampler, share
 from horovod.torch.functions import broadcast_object
 
 
@@ -213,6 +217,29 @@ def _handler_of(value: Any) -> StateHandler | None:
     return next((handler(value) for kind, handler in _registry if isinstance(value, kind)), None)
 
 
+class _Generators:
+    """Keeps the generators of random numbers of this process, each rank its own."""
+
+    def __init__(self) -> None:
+        self.save()
+
+    def save(self) -> None:
+        """Keeps where they are."""
+        numpy = sys.modules.get("numpy")
+        self._kept = random.getstate(), torch.get_rng_state(), numpy and numpy.random.get_state()
+        self._devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+
+    def restore(self) -> None:
+        """Goes back to where they were."""
+        python, own, numpy = self._kept
+        random.setstate(python)
+        torch.set_rng_state(own)
+        if numpy:
+            sys.modules["numpy"].random.set_state(numpy)
+        if self._devices:
+            torch.cuda.set_rng_state_all(self._devices)
+
+
 class TorchState(ObjectState):
     """The state of training: models, optimizers, samplers, schedulers, and any other values by name.
 
@@ -222,6 +249,9 @@ class TorchState(ObjectState):
     Args:
         model: a model; more can be given by name.
         optimizer: its optimizer, also a ``DistributedOptimizer``; more can be given by name.
+        global_batch: batches of the loader that all ranks together make a step of, whatever their number;
+            see ``steps``. None: each rank makes its own number, of ``backward_passes_per_step``.
+        rng: each rank also keeps its generators of random numbers: Python's, NumPy's and PyTorch's.
         kwargs: further values. ``state.name`` reads them, and assigning to it replaces them.
 
     Example::
@@ -233,8 +263,11 @@ class TorchState(ObjectState):
         self,
         model: torch.nn.Module | None = None,
         optimizer: torch.optim.Optimizer | None = None,
+        global_batch: int | None = None,
+        rng: bool = False,
         **kwargs: Any,
     ) -> None:
+        self._global_batch, self._generators = global_batch, _Generators() if rng else None
         given = {"model": model, "optimizer": optimizer}
         values = {name: value for name, value in given.items() if value is not None} | kwargs
         handlers = {name: _handler_of(value) for name, value in values.items()}
@@ -253,23 +286,30 @@ class TorchState(ObjectState):
                     f"the handler {type(self._handlers[name]).__name__} of {name} keeps what can't be copied "
                     f"by copy.deepcopy: {error}"
                 ) from error
+        self.passes = 1  # of this rank in a step
+        self._divide()
 
     def __setattr__(self, name: str, value: Any) -> None:
         handler = self.__dict__.get("_handlers", {}).get(name)
         super().__setattr__(name, value)
         if handler:
             handler.set_value(value)
+            self._divide()
 
     def save(self) -> None:
         """Copies everything."""
         for handler in self._handlers.values():
             handler.save()
+        if self._generators:
+            self._generators.save()
         super().save()
 
     def restore(self) -> None:
         """Goes back to what was copied."""
         for handler in self._handlers.values():
             handler.restore()
+        if self._generators:
+            self._generators.restore()
         super().restore()
 
     def sync(self) -> None:
@@ -278,12 +318,56 @@ class TorchState(ObjectState):
         for handler in self._handlers.values():
             if isinstance(handler, SamplerStateHandler) and not self._joins:
                 handler.reset()  # rank 0, whose progress counts, has received nothing
+        self._divide()  # a process that joins may have another place than was planned
 
     def reset(self) -> None:
         """Makes samplers divide the rest of the epoch among the ranks that there are now."""
         for handler in self._handlers.values():
             handler.reset()
+        self._divide()
         super().reset()
+
+    def _divide(self) -> None:
+        """Gives this rank its passes of a step, if all ranks together make a given number."""
+        if self._global_batch is None:
+            return
+        if self._global_batch < size():
+            raise ValueError(
+                f"global_batch={self._global_batch} is too small for {size()} ranks, which make a pass "
+                "each in every step; start fewer, or limit them by --max-np"
+            )
+        self.passes = len(share(self._global_batch, size(), rank()))
+        for handler in self._handlers.values():
+            reducer = getattr(handler.value, "_hvd", None)
+            if isinstance(handler.value, ElasticSampler):
+                handler.value.divide(self._global_batch)
+            elif isinstance(reducer, Reducer):
+                if reducer.rules.op not in (Average, Sum):
+                    raise ValueError("global_batch needs a DistributedOptimizer with op=Average or op=Sum")
+                reducer.set_passes(self.passes)
+                reducer.set_weight(size() / self._global_batch if reducer.rules.op == Average else 1.0)
+
+    def steps(self, loader: torch.utils.data.DataLoader[Any]) -> Iterator[list[Any]]:
+        """Gives the batches of each step, ``state.passes`` of them: with ``global_batch``.
+
+        The loader has a ``batch_size`` and an ``ElasticSampler`` that belongs to this state. The same samples
+        belong to a step for every number of ranks; those that are too few for one are left out.
+
+        Example::
+
+            for batches in state.steps(loader):
+                for number, (x, y) in enumerate(batches):
+                    torch.nn.functional.cross_entropy(model(x), y).backward()
+                    state.sampler.record_batch(number, len(x))
+                optimizer.step()
+                optimizer.zero_grad()
+                state.commit()
+        """
+        if self._global_batch is None or not loader.batch_size:
+            raise ValueError("steps() needs TorchState(global_batch=…) and a loader with a batch_size")
+        batches = iter(loader)
+        for _ in range(len(loader.sampler) // (loader.batch_size * self.passes)):  # type: ignore[arg-type]
+            yield list(itertools.islice(batches, self.passes))
 
     def _share(self) -> None:
         own = [handler for name, handler in self._handlers.items() if name not in self._sent()]
