@@ -497,6 +497,9 @@ HVD_API hvd_code hvd_parameters_checked(hvd_context *context, const char *differ
 HVD_API hvd_code hvd_timeline_start(hvd_context *context, const char *path, int32_t mark_cycles,
                                     hvd_status *status);
 
+/* Adds an event with this text, such as the beginning of a phase, if this rank records. */
+HVD_API hvd_code hvd_timeline_mark(hvd_context *context, const char *text, hvd_status *status);
+
 /* When it returns, the file is complete. Fine when nothing is recorded. hvd_shutdown does it, too. */
 HVD_API hvd_code hvd_timeline_stop(hvd_context *context, hvd_status *status);
 

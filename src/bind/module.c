@@ -176,6 +176,16 @@ static PyObject *core_timeline_start(PyObject *Py_UNUSED(module), PyObject *argu
                                                                    : Py_BuildValue("");
 }
 
+static PyObject *core_timeline_mark(PyObject *Py_UNUSED(module), PyObject *text)
+{
+    hvd_status status;
+    hvd_context *context = context_current();
+    const char *words = PyUnicode_AsUTF8AndSize(text, NULL);
+    if (!context || !words)
+        return NULL;
+    return hvd_timeline_mark(context, words, &status) ? raise_status(&status) : Py_BuildValue("");
+}
+
 static PyObject *core_timeline_stop(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     hvd_context *context = context_current();
@@ -380,6 +390,9 @@ static PyMethodDef methods[] = {
     {"timeline_start", core_timeline_start, METH_VARARGS,
      "timeline_start($module, path, mark_cycles, /)\n--\n\n"
      "Record the timeline into a file from now on; only rank 0 writes."},
+    {"timeline_mark", core_timeline_mark, METH_O,
+     "timeline_mark($module, text, /)\n--\n\n"
+     "Add an event with this text to the timeline, if this rank records."},
     {"timeline_stop", core_timeline_stop, METH_NOARGS,
      "timeline_stop($module, /)\n--\n\n"
      "End the recording; the file is complete then."},

@@ -631,7 +631,18 @@ hvd_code hvd_timeline_start(hvd_context *context, const char *path, int32_t mark
     if (!path || !*path)
         return status_set(status, HVD_INVALID_ARGUMENT, "the timeline needs the name of a file");
     if (context->timeline)
-        TRY(timeline_start(context->timeline, path, mark_cycles != 0, status));
+        TRY(timeline_start(context->timeline, path, mark_cycles != 0, 0, status));
+    return status_ok(status);
+}
+
+hvd_code hvd_timeline_mark(hvd_context *context, const char *text, hvd_status *status)
+{
+    TRY(context_check_process(context, status));
+    if (!text || !*text)
+        return status_set(status, HVD_INVALID_ARGUMENT, "an event of the timeline needs a text");
+    if (context->timeline)
+        timeline_notice(context->timeline,
+                        &(struct event){.kind = EVENT_MARKED, .time = clock_now(), .name = text});
     return status_ok(status);
 }
 

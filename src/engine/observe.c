@@ -31,7 +31,8 @@ hvd_code observe_open(struct hvd_context *context, hvd_status *status)
                     settings->timeline);
     else if (all || strcmp(settings->timeline, "DYNAMIC") == 0)
         return HVD_OK; /* hvd_timeline_start starts it; the file of all ranks is horovodrun's */
-    return timeline_start(context->timeline, settings->timeline, settings->timeline_mark_cycles, status);
+    return timeline_start(context->timeline, settings->timeline, settings->timeline_mark_cycles,
+                          (int)settings->epoch, status);
 }
 
 void observe_close(struct hvd_context *context)

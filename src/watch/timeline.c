@@ -20,6 +20,10 @@
 #define INTERVAL     (20 * CLOCK_SECOND / 1000)
 #define DETAIL_LIMIT 160
 
+/* Numbers of tensors in the file: each epoch has its own. */
+#define TENSORS_OF_EPOCH 100000
+#define MOST_EPOCHS      20000
+
 struct timeline {
     int rank;
     atomic_uint recording; /* number of the present recording; 0: nothing is recorded */
@@ -275,15 +279,17 @@ static void stop(struct timeline *timeline)
 }
 
 /* Opens file, trace and writer of a new recording; leaves none of them open if it fails. */
-static hvd_code open_recording(struct timeline *timeline, const char *path, hvd_status *status)
+static hvd_code open_recording(struct timeline *timeline, const char *path, int epoch, hvd_status *status)
 {
     struct wire_writer head = {0};
     int64_t start = clock_now();
     trace_head(&head);
     char *copy = strdup(path);
-    hvd_code code = head.failed || !copy
-                        ? status_no_memory(status)
-                        : trace_file_open(&timeline->file, path, (const char *)head.bytes, status);
+    hvd_code code = HVD_OK;
+    if (head.failed || !copy)
+        code = status_no_memory(status);
+    else if (epoch == 0 || !trace_file_continue(&timeline->file, path, &start))
+        code = trace_file_open(&timeline->file, path, (const char *)head.bytes, status);
     wire_writer_free(&head);
     if (code)
         goto free_copy;
@@ -291,6 +297,7 @@ static hvd_code open_recording(struct timeline *timeline, const char *path, hvd_
     timeline->error = 0;
     timeline->recordings++;
     trace_init(&timeline->trace, start);
+    timeline->trace.last_pid = epoch % MOST_EPOCHS * TENSORS_OF_EPOCH;
     timeline->ending = false; /* no writer runs */
     int error = thread_start(&timeline->thread, write_timeline, timeline);
     if (!error)
@@ -302,11 +309,12 @@ free_copy:
     return code;
 }
 
-hvd_code timeline_start(struct timeline *timeline, const char *path, bool mark_cycles, hvd_status *status)
+hvd_code timeline_start(struct timeline *timeline, const char *path, bool mark_cycles, int epoch,
+                        hvd_status *status)
 {
     pthread_mutex_lock(&timeline->lock);
     stop(timeline);
-    hvd_code code = open_recording(timeline, path, status);
+    hvd_code code = open_recording(timeline, path, epoch, status);
     if (code)
         goto unlock;
     timeline->running = true;

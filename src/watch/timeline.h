@@ -15,7 +15,8 @@ enum event_kind {
     EVENT_DECIDING,   /* also only there: the next batches are about to be composed; has no request */
     EVENT_DISPATCHED, /* submitted by all ranks: it is part of `batch`, and queued after earlier batches */
     EVENT_PHASE, /* phase `phase` of the batch's algorithm starts to move data; the previous one has ended */
-    EVENT_FINISHED /* its handle is done, with `status` */
+    EVENT_FINISHED, /* its handle is done, with `status` */
+    EVENT_MARKED    /* the program says what has happened: `name`; has no request */
 };
 
 struct event_batch {
@@ -45,15 +46,18 @@ struct timeline;
 /* Makes a timeline that records no events yet. `rank` is for messages. */
 hvd_code timeline_create(int rank, struct timeline **timeline, hvd_status *status);
 
-/* Any thread. Records into this file from now on; closes an earlier recording first. The text of an error
- * names the file. */
-hvd_code timeline_start(struct timeline *timeline, const char *path, bool mark_cycles, hvd_status *status);
+/* Any thread. Records into this file from now on; closes an earlier recording first. `epoch`: of an elastic
+ * job; after the first one, what its earlier epochs have written stays, and the time goes on. The text of an
+ * error names the file. */
+hvd_code timeline_start(struct timeline *timeline, const char *path, bool mark_cycles, int epoch,
+                        hvd_status *status);
 
 /* Any thread. When it returns, the file is complete with all events recorded before. Fine if there is no
  * recording. */
 void timeline_stop(struct timeline *timeline);
 
-/* Called with the progress lock held. Copies the event; never waits for the file. */
+/* Called with the progress lock held; EVENT_MARKED: any thread. Copies the event; never waits for the file.
+ */
 void timeline_notice(struct timeline *timeline, const struct event *event);
 
 /* Stops, and frees the timeline. No event may be recorded any longer; NULL is fine. */

@@ -114,12 +114,14 @@ void trace_free(struct trace *trace)
 
 /* ---- elements ---------------------------------------------------------------------------------------- */
 
+#define HEAD                                                                                                 \
+    "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"start_time_since_epoch_in_micros\":"
+
 void trace_head(struct wire_writer *text)
 {
     text_add(text,
-             "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,"
-             "\"args\":{\"start_time_since_epoch_in_micros\":%lld}},\n"
-             "{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":0,\"args\":{\"sort_index\":0}}",
+             HEAD "%lld}},\n"
+                  "{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":0,\"args\":{\"sort_index\":0}}",
              (long long)(clock_since_1970() / 1000));
 }
 
@@ -311,6 +313,13 @@ static void (*const add_to[])(struct trace *, struct tensor *, const struct reco
 
 void trace_add(struct trace *trace, const struct record *record)
 {
+    if (record->kind == EVENT_MARKED) {
+        put(trace, 'i', record->time);
+        text_add(&trace->out, ",\"pid\":0,\"s\":\"g\",\"name\":\"");
+        text_add_escaped(&trace->out, record->texts, record->name_length);
+        text_add(&trace->out, "\"}");
+        return;
+    }
     if (record->kind == EVENT_DECIDING) {
         put(trace, 'i', record->time);
         text_add(&trace->out, ",\"pid\":0,\"name\":\"CYCLE_START\",\"s\":\"g\"}");
@@ -382,6 +391,28 @@ hvd_code trace_file_open(struct trace_file *file, const char *path, const char *
         return HVD_OK;
     trace_file_close(file);
     return status_set_errno(status, error, "can't write the timeline file %s", path);
+}
+
+bool trace_file_continue(struct trace_file *file, const char *path, int64_t *start)
+{
+    static const char first[] = "[\n" HEAD;
+    char head[sizeof first + 32] = "", last[sizeof closing] = "", *rest = NULL;
+    *file = (struct trace_file){.descriptor = open(path, O_RDWR | O_CLOEXEC)};
+    off_t size = file->descriptor < 0 ? 0 : lseek(file->descriptor, 0, SEEK_END);
+    file->end = size - (off_t)(sizeof closing - 1);
+    bool whole = file->end > (off_t)sizeof first &&
+                 pread(file->descriptor, head, sizeof head - 1, 0) == (ssize_t)sizeof head - 1 &&
+                 pread(file->descriptor, last, sizeof closing - 1, file->end) == (ssize_t)sizeof closing - 1;
+    long long began = whole && strncmp(head, first, sizeof first - 1) == 0 && strcmp(last, closing) == 0
+                          ? strtoll(head + sizeof first - 1, &rest, 10)
+                          : 0;
+    int64_t age = clock_since_1970() - began * 1000;
+    if (rest && *rest == '}' && began > 0 && age >= 0) {
+        *start = clock_now() - age;
+        return true;
+    }
+    trace_file_close(file);
+    return false;
 }
 
 int trace_file_append(struct trace_file *file, const void *text, size_t length)

@@ -66,6 +66,10 @@ struct trace_file {
 /* Makes the file, or empties it, and writes the first element. */
 hvd_code trace_file_open(struct trace_file *file, const char *path, const char *element, hvd_status *status);
 
+/* Opens a file whose first element is that of trace_head, to append to it. *start: its ts 0, as clock_now's.
+ * Returns false if there is no such file. */
+bool trace_file_continue(struct trace_file *file, const char *path, int64_t *start);
+
 /* Appends `text`, which is elements that each have a comma in front. Returns 0, or the errno; then the file
  * is as before. */
 int trace_file_append(struct trace_file *file, const void *text, size_t length);

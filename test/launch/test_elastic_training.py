@@ -61,7 +61,8 @@ def check(job: ElasticJob, killed: set[str]) -> None:
 def test_a_job_shrinks_and_grows(job: ElasticJob) -> None:
     """3 ranks become 2, then 4; survivors stay the same processes, and one of the four leaves when told."""
     job.steps = 100_000
-    job.start(3, {1: {"KILL": "3 backward"}})
+    timeline = {"HOROVOD_TIMELINE": str(job.folder / "timeline.json")}
+    job.start(3, {0: timeline, 1: timeline | {"KILL": "3 backward"}, 2: timeline})
     job.until(lambda: job.epoch == 1 and job.made() > 6)
     assert job.members == ["0", "2"]
     added = job.add(2)
@@ -85,6 +86,14 @@ def test_a_job_shrinks_and_grows(job: ElasticJob) -> None:
     assert [each["ranks"] for each in cost["sizes"]] == [3, 2, 4, 3]
     assert [each["cause"] for each in cost["sizes"]] == ["", "lost", "added", "removed"]
     assert cost["bytes_sent"] > 6 * 16 * 16 * 8 and cost["bytes_received"] == 0 and cost["seconds_lost"] > 0
+    trace = json.loads((job.folder / "timeline.json").read_text())
+    marks = [each["name"] for each in trace if each.get("name", "").startswith("epoch ")]
+    assert marks == [
+        "epoch 0: 3 ranks",
+        "epoch 1: 2 ranks, ranks were lost, or an operation failed",
+        "epoch 2: 4 ranks, ranks were added",
+        "epoch 3: 3 ranks, ranks were removed",
+    ]
     received = json.loads(" ".join(job.lines(added[0], "COST")[0]))
     assert received["bytes_received"] > 0 and received["ranks_added"] == 0
 

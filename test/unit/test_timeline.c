@@ -274,7 +274,54 @@ static struct timeline *made(void)
 
 static void start(struct timeline *timeline)
 {
-    ASSERT_OK(timeline_start(timeline, path, false, &check_status));
+    ASSERT_OK(timeline_start(timeline, path, false, 0, &check_status));
+}
+
+static void mark(struct timeline *timeline, const char *text)
+{
+    timeline_notice(timeline, &(struct event){.kind = EVENT_MARKED, .time = clock_now(), .name = text});
+}
+
+static double time_of(const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+    assert_non_null(at);
+    while (strncmp(at, "\"ts\":", 5) != 0)
+        at--;
+    return atof(at + 5);
+}
+
+/* One file for all epochs, whose time goes on; the first one makes it anew, and so does one that finds what
+ * is no timeline. */
+TEST(test_a_later_epoch_continues_the_file)
+{
+    static const char *const others[] = {"", "[\n]\n", "[\n{\"name\":\"other\"}\n]\n"};
+    struct timeline *timeline = made();
+    ASSERT_OK(timeline_start(timeline, path, false, 0, &check_status));
+    mark(timeline, "epoch 0: 2 \"ranks\"");
+    report(timeline, EVENT_SUBMITTED, "tensor", "tensor");
+    ASSERT_OK(timeline_start(timeline, path, false, 3, &check_status));
+    mark(timeline, "epoch 3: 1 ranks");
+    report(timeline, EVENT_SUBMITTED, "tensor", "tensor");
+    timeline_stop(timeline);
+    ends_in_bracket(content());
+    assert_non_null(strstr(content(), "epoch 0: 2 \\\"ranks\\\""));
+    assert_non_null(strstr(content(), "\"pid\":1,"));
+    assert_non_null(strstr(content(), "\"pid\":300001,"));
+    assert_true(time_of(content(), "epoch 3") > time_of(content(), "epoch 0"));
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        FILE *file = fopen(path, "w");
+        assert_true(file && fputs(others[i], file) >= 0 && fclose(file) == 0);
+        ASSERT_OK(timeline_start(timeline, path, false, 1, &check_status));
+        mark(timeline, "begun");
+        timeline_stop(timeline);
+        ends_in_bracket(content());
+        assert_null(strstr(content(), "other"));
+    }
+    ASSERT_OK(timeline_start(timeline, path, false, 0, &check_status));
+    timeline_stop(timeline);
+    assert_null(strstr(content(), "begun"));
+    timeline_destroy(timeline);
 }
 
 TEST(test_start_and_stop_again)
@@ -356,7 +403,7 @@ static void refuses(const char *where, const char *what)
 {
     hvd_status status;
     struct timeline *timeline = made();
-    assert_int_equal(timeline_start(timeline, where, false, &status), HVD_SYSTEM);
+    assert_int_equal(timeline_start(timeline, where, false, 0, &status), HVD_SYSTEM);
     assert_non_null(strstr(status.text, where));
     assert_non_null(strstr(status.text, what));
     tell(timeline, EVENT_SUBMITTED, "nobody writes this");

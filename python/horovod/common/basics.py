@@ -127,6 +127,7 @@ def join_epoch() -> None:
             if not ends_epoch(error):
                 raise
             epochs.has_lost(error.lost_rank)
+    _core.timeline_mark(resets.describe(epochs.number(), size()))
     for each in epochs.resettable:
         each.begin_epoch()
 

@@ -45,6 +45,17 @@ def end(epoch: int, size: int, stayed: int) -> None:
         _sizes.append({"epoch": epoch, "ranks": size, "time": time.time(), "cause": _kind})
 
 
+def describe(epoch: int, size: int) -> str:
+    """Returns what an epoch is, and why this process has left the one before, for the timeline."""
+    causes = {
+        "lost": "ranks were lost, or an operation failed",
+        "removed": "ranks were removed",
+        "added": "ranks were added",
+        "mixed": "ranks were removed and added",
+    }
+    return f"epoch {epoch}: {size} ranks" + (f", {causes[_kind]}" if _kind else "")
+
+
 def move(direction: str, count: int) -> None:
     """Counts bytes of a state that this process has ``sent`` or ``received``."""
     _bytes[direction] += count
