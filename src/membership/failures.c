@@ -92,7 +92,7 @@ void slot_failed(struct membership *m, int64_t now, int number, bool member)
     const struct slot *slot = slot_of(m, number);
     bool can_go = member ? another_host_has_members(m, now, slot->host) : !host_has_members(m, slot->host);
     bool too_often = count_failure(m, now, &m->hosts[slot->host].seats[slot->seat]);
-    if ((can_go || m->config.drop_last) && (too_often || !m->config.restart))
+    if ((can_go || (member && m->config.drop_last)) && (too_often || !m->config.restart))
         leave_out(m, now, slot->host);
     else if (too_often)
         close_seat(m, slot);

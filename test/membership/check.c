@@ -107,7 +107,7 @@ void check_notice(struct world *world, const struct membership_action *action)
         left += lives && (member || program->waits) && is_offered(world, program);
     }
     unsigned change = action->change & ~mesh->notice;
-    if (change & MEMBERSHIP_MORE && !more)
+    if (change & MEMBERSHIP_MORE && !more && !world->config.grow_now)
         violation(world, "members are interrupted, but no newcomer is ready");
     if (change & MEMBERSHIP_LESS && left + leaving - 1 < world->config.min)
         violation(world, "members are to leave, but only %d would be left", left);
@@ -152,7 +152,8 @@ void check_dismissal(struct world *world, const struct membership_action *action
     for (int slot = 0; slot < world->program_count; slot++)
         others = others || (world->programs[slot].host != program->host &&
                             is_counted_on(world, &world->programs[slot]));
-    if (action->why == MEMBERSHIP_HOST_OUT && is_counted_on(world, program) && !others)
+    if (action->why == MEMBERSHIP_HOST_OUT && is_counted_on(world, program) && !others &&
+        !world->config.drop_last)
         violation(world, "the last host with members is left out");
     if (action->why == MEMBERSHIP_HUNG || action->why == MEMBERSHIP_CUT_OFF)
         world->hosts[program->host].failed_at = world->now;
