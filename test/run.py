@@ -342,9 +342,14 @@ def run_soak(result: Result) -> None:
     result.add("the model, long scenarios, too", "passed" if done else "failed")
     cuts = [sys.executable, "test/launch/cuts.py", "--limit", "10", "--outages", "3,6,8", "--repeat", "3"]
     result.add("30 cuts and 9 outages between hosts", "passed" if result.call(*cuts) else "failed")
-    elastic = [*pytest_words(["test/launch/test_elastic_training.py"], "/dev/null"), "-k", "random_kills"]
-    done = result.call(*elastic, HOROVOD_TEST_KILLS="100", **whole)
-    result.add("100 kills in one elastic job", "passed" if done else "failed")
+    for chosen, what in (
+        ("random_kills", "100 kills in one elastic job"),
+        ("random_stops", "100 stops in one elastic job"),
+        ("many_resets", "200 resets in one process"),
+    ):
+        elastic = [*pytest_words(["test/launch/test_elastic_training.py"], "/dev/null"), "-k", chosen]
+        done = result.call(*elastic, HOROVOD_TEST_KILLS="100", **whole)
+        result.add(what, "passed" if done else "failed")
     for fault in ("killed", "stopped", "slow_links"):
         for victim in ("root", "leader", "other"):
             named = pytest_words(["test/launch/test_causes.py"], "/dev/null")

@@ -89,6 +89,7 @@ class ElasticJob:
         self.reports: dict[str, str] = {}
         self.members: list[str] = []
         self.excluded: set[str] = set()
+        self.dropped: set[str] = set()  # no longer waited for, though they live
         self.done: set[str] = set()
         self.killed: set[str] = set()
         self.epoch = 0
@@ -134,7 +135,7 @@ class ElasticJob:
         os.kill(self.processes[slot], signal.SIGKILL)
 
     def alive(self) -> list[str]:
-        return [slot for slot in self.members if self.lives(slot)]
+        return [slot for slot in self.members if self.lives(slot) and slot not in self.dropped]
 
     def is_in_step(self) -> bool:
         """Returns true if there are several members, and all of them have the state of the job."""
@@ -146,6 +147,15 @@ class ElasticJob:
         """Takes a member out at its next commit."""
         self.excluded.add(slot)
         self._notify(REMOVED)
+
+    def interrupt(self) -> None:
+        """Lets the members go on as another epoch after their next commit."""
+        self._notify(REMOVED)
+
+    def drop(self, slot: str) -> None:
+        """Takes out a member that is stopped, and can't wait for the next epoch."""
+        self.excluded.add(slot)
+        self.dropped.add(slot)
 
     # -- epochs ------------------------------------------------------------------------------------------
 
@@ -162,6 +172,10 @@ class ElasticJob:
     def _waits(self, slot: str) -> bool:
         return self.reports.get(slot, "").startswith(f"waits {self.epoch} ")
 
+    def all_wait_for(self, slot: str) -> bool:
+        """Returns true if all other members wait for the next epoch."""
+        return all(self._waits(each) for each in self.alive() if each != slot)
+
     def advance(self) -> None:
         """Takes what processes report, and begins an epoch if all is ready for it."""
         entry = self.watch.next(0.02)
@@ -173,7 +187,7 @@ class ElasticJob:
             if self.reports[entry[0]] == "done":
                 self.done.add(entry[0])
             entry = self.watch.next(0)
-        lost = [slot for slot in self.members if not self.lives(slot) and not self._is_done(slot)]
+        lost = [slot for slot in self.members if slot not in self.alive() and not self._is_done(slot)]
         fresh = [slot for slot in self.processes if int(slot) > self.newest and self.lives(slot)]
         ready = all(self.reports.get(slot) == "ready" for slot in fresh)
         if lost:
@@ -181,7 +195,7 @@ class ElasticJob:
         if fresh and ready:
             self._notify(ADDED)
         rest = [slot for slot in self.members if slot not in lost and not self._is_done(slot)]
-        if self.notice and rest and all(map(self._waits, rest)):
+        if rest and all(map(self._waits, rest)):
             joining = fresh if ready else []
             self._begin([slot for slot in rest if slot not in self.excluded] + joining)
 

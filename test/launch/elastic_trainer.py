@@ -181,6 +181,23 @@ def use_sets(_: int) -> None:
     say("END", reduce_in_sets(hvd.elastic.TorchState(step=0), sets))
 
 
+@hvd.elastic.run
+def count_usage(state: Any) -> None:
+    """Prints how many files and threads this process has, and how many pages of memory."""
+    files, threads = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+    with open("/proc/self/statm") as memory:
+        say("USED", files, threads, memory.read().split()[1])
+    while not is_told_to_stop():
+        state.step += 1
+        state.commit()
+
+
+def reset_often(_: int) -> None:
+    torch.set_num_threads(1)
+    hvd.init()
+    count_usage(hvd.elastic.TorchState(network(), step=0))
+
+
 def prepare() -> None:
     """Imports what takes seconds, which forked processes then have."""
     optimizer = optimizer_of(network())
@@ -193,4 +210,4 @@ if __name__ == "__main__":
         main(int(sys.argv[1]))
     else:
         prepare()
-        serve({"main": main, "use_sets": use_sets})
+        serve({"main": main, "use_sets": use_sets, "reset_often": reset_often})

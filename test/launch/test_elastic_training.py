@@ -174,6 +174,22 @@ def test_process_sets_go_on(job: ElasticJob) -> None:
     assert [job.code(slot) for slot in job.members] == [0, 0, 0], job.text()
 
 
+def test_many_resets_use_no_more(job: ElasticJob) -> None:
+    """Files, threads and memory of a process stay the same; `make soak` resets it 200 times."""
+    resets, settled = 200 if "HOROVOD_TEST_FULL" in os.environ else 40, 10
+    job.program = "reset_often"
+    job.start(2)
+    for epoch in range(1, resets + 1):
+        job.interrupt()
+        job.until(lambda epoch=epoch: job.epoch == epoch)
+    job.until(lambda: len(job.lines("0", "USED")) == resets + 1)
+    job.stop()
+    job.finish()
+    used = [[int(word) for word in line] for line in job.lines("0", "USED")]
+    assert used[-1][:2] == used[settled][:2], used
+    assert used[-1][2] - used[settled][2] < 1000, used
+
+
 def kill_at_random(job: ElasticJob, kills: int, seed: int) -> None:
     """Kills processes at random moments, and adds one for each, until that many have been killed."""
     draw = random.Random(seed)
@@ -191,6 +207,47 @@ def kill_at_random(job: ElasticJob, kills: int, seed: int) -> None:
     job.stop()
     job.finish()
     check(job, killed)
+
+
+def stop_at_random(job: ElasticJob, stops: int, seed: int) -> None:
+    """Stops processes at random moments, some for so long that the others go on without them.
+
+    Of these, some are killed, and others continue when they are in no epoch any more.
+    """
+    draw = random.Random(seed)
+    more = PACE | {"HOROVOD_TIMEOUT_SECONDS": "2"}
+    job.start(3, dict.fromkeys(range(3), more))
+    killed: set[str] = set()
+    for _ in range(stops):
+        wanted = job.made() + draw.randint(1, 3)
+        job.until(lambda wanted=wanted: job.is_in_step() and job.made() >= wanted)
+        time.sleep(draw.random() * 0.02)
+        epoch, victim, fate = job.epoch, draw.choice(job.alive()), draw.choice(("goes on", "dies", "is late"))
+        os.kill(job.processes[victim], signal.SIGSTOP)
+        if fate == "goes on":
+            end = time.monotonic() + draw.random() * 0.4
+            job.until(lambda end=end: time.monotonic() > end)
+        else:
+            job.until(lambda victim=victim: job.all_wait_for(victim))
+            job.add(**more)
+            if fate == "dies":
+                killed.add(victim)
+                job.kill(victim)
+            else:
+                job.drop(victim)
+            job.until(lambda epoch=epoch: job.epoch > epoch)
+        if fate != "dies":
+            os.kill(job.processes[victim], signal.SIGCONT)
+    job.stop()
+    job.finish()
+    check(job, killed)
+
+
+def test_random_stops(job: ElasticJob) -> None:
+    """`make soak` stops 100."""
+    job.steps = 100_000
+    stops = int(os.environ.get("HOROVOD_TEST_KILLS", "3"))
+    stop_at_random(job, stops, int(os.environ.get("HOROVOD_TEST_SEED", "1")))
 
 
 def test_random_kills(job: ElasticJob) -> None:
