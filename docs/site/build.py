@@ -24,7 +24,7 @@ DOCS = ROOT / "docs"
 CONFIG = Path(__file__).parent / "mkdocs.yml"
 # Files outside docs/ that have a page of their own.
 PAGES = {
-    "README.md": "index.md",
+    "README.md": "readme.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGES.md": "changes.md",
     "examples/README.md": "examples.md",
@@ -32,7 +32,7 @@ PAGES = {
     "include/horovod.h": "reference/c.md",
 }
 LANGUAGES = {".py": "python", ".h": "c", ".c": "c", ".yaml": "yaml", ".yml": "yaml", ".sh": "sh", ".def": "c"}
-LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
+LINK = re.compile(r"(\[[\w./]+\.md)?\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def pages() -> dict[Path, str]:
@@ -48,8 +48,7 @@ def assemble(folder: Path) -> None:
     made |= {f"reference/{name}.md": python_reference.page(name) for name in python_reference.MODULES}
     shown: set[Path] = set()
     for path, place in pages().items():
-        if path != ROOT / "README.md":  # docs/index.md is the first page
-            made[place] = relinked(path, place, shown)
+        made[place] = relinked(path, place, shown)
     made |= {place_of(path): file_page(path) for path in sorted(shown)}
     for place, text in made.items():
         target = folder / place
@@ -79,16 +78,23 @@ def relinked(path: Path, place: str, shown: set[Path]) -> str:
     """A page whose links lead to their places in the site; adds the files that need a page to `shown`."""
 
     def link(found: re.Match[str]) -> str:
-        target = (path.parent / found.group(1)).resolve()
-        if ":" in found.group(1) or not target.is_file():
+        name, file, anchor = found.groups(default="")
+        target = (path.parent / file).resolve()
+        if ":" in file or not target.is_file():
             return found.group()  # mkdocs reports it
+        if name:  # the site has titles where the forge has files
+            name = "[" + title(target)
         there = place_of(target)
         if there.startswith("files/"):
             shown.add(target)
-        return f"]({os.path.relpath(there, Path(place).parent)}{found.group(2) or ''})"
+        return f"{name}]({os.path.relpath(there, Path(place).parent)}{anchor})"
 
     parts = re.split(r"(^```.*?^```$)", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     return "".join(part if part.startswith("```") else LINK.sub(link, part) for part in parts)
+
+
+def title(page: Path) -> str:
+    return page.read_text().partition("\n")[0].removeprefix("# ")
 
 
 def file_page(path: Path) -> str:

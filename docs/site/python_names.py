@@ -98,6 +98,14 @@ def docstring(node: ast.Module | ast.ClassDef | Function) -> str:
     return ast.get_docstring(node) or ""
 
 
+def is_type_variable(node: Binding) -> bool:
+    return (
+        isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and "TypeVar" in ast.dump(node.value)
+    )
+
+
 def is_overload(node: Function | ast.ClassDef) -> bool:
     return any(ast.unparse(each).endswith("overload") for each in node.decorator_list)
 
@@ -116,6 +124,7 @@ def exports(module: str) -> list[str]:
                 names.update(exports(f"{origin.module}.{origin.name}"))
         return sorted(names)
     own = {name for name, each in bindings(module).items() if not isinstance(each, Import)}
+    own -= {name for name in own if is_type_variable(bindings(module)[name])}
     passed = set()
     for node in statements(tree_of(module).body):
         if isinstance(node, ast.ImportFrom):

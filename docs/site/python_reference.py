@@ -15,10 +15,14 @@ MODULES = {
     "horovod.torch": "PyTorch",
     "horovod.torch.elastic": "elastic training with PyTorch",
     "horovod.tensorflow": "TensorFlow",
+    "horovod.tensorflow.elastic": "elastic training with TensorFlow",
     "horovod.tensorflow.keras": "tf.keras",
+    "horovod.tensorflow.keras.elastic": "elastic training with tf.keras",
     "horovod.keras": "Keras",
     "horovod.keras.callbacks": "callbacks of Keras",
+    "horovod.keras.elastic": "elastic training with Keras",
     "horovod.jax": "JAX",
+    "horovod.jax.elastic": "elastic training with JAX",
     "horovod.mxnet": "MXNet",
 }
 SECTIONS = ("Args", "Returns", "Raises", "Yields")
@@ -28,9 +32,6 @@ def page(module: str) -> str:
     found = {name: define(module, name) for name in exports(module)}
     shared = {name for name, each in found.items() if module != "horovod" and is_shared(name, each)}
     parts = [f"# {module}", prose(docstring_of(tree_of(module)))]
-    if shared:
-        links = ", ".join(f"[`{name}`](horovod.md#{anchor('horovod', name)})" for name in sorted(shared))
-        parts.append(f"These names are the same as in [`horovod`](horovod.md): {links}.")
     for kind, heading in (("function", "Functions"), ("class", "Classes"), ("value", "Values")):
         names = [name for name, each in found.items() if each.kind == kind and name not in shared]
         if names:
@@ -38,6 +39,9 @@ def page(module: str) -> str:
     modules = [each.module for each in found.values() if each.kind == "module" and each.module in MODULES]
     if modules:
         parts.append("Modules: " + ", ".join(f"[`{each}`]({each}.md)" for each in modules) + ".")
+    if shared:
+        links = ", ".join(f"[`{name}`](horovod.md#{anchor('horovod', name)})" for name in sorted(shared))
+        parts += ["## Also here", f"These names are the same as in [`horovod`](horovod.md): {links}."]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -52,3 +53,53 @@ def test_the_pages_of_the_references_name_everything(site: ModuleType, tmp_path:
     torch = (tmp_path / "reference/horovod.torch.md").read_text()
     assert "### `DistributedOptimizer` {#horovod.torch.distributedoptimizer}" in torch
     assert "backward_passes_per_step" in torch
+
+
+STRING = re.compile(r"""(?:[fr]?"(?:[^"\\\n]|\\.)*"(?:[ \t]*\\?\n?[ \t]*)?(?:PRI\w+\s*)?)+""")
+FORMAT = re.compile(r"%[-+ #0]*[\d*]*(?:\.(?:\d+|\*))?(?:hh|ll|[hlzjtL])?[a-zA-Z]|\{[^{}]*\}")
+
+
+def printed() -> Iterator[str]:
+    """The strings of the sources, with … for what is filled in."""
+    for folder in ("src", "launch", "python"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".c", ".h", ".def", ".py"):
+                for found in STRING.findall(path.read_text()):
+                    text = re.sub(r'%"\s*PRI\w+\s*"', "…", found)
+                    text = "".join(re.findall(r'"((?:[^"\\\n]|\\.)*)"', text))
+                    yield FORMAT.sub("…", text.replace('\\"', '"'))
+
+
+def test_the_answers_quote_texts_of_the_source() -> None:
+    page = (ROOT / "docs/answers.md").read_text()
+    quoted = re.findall(r"^### `(.*)`$", page, re.MULTILINE)
+    assert len(quoted) > 40
+    assert len(quoted) == page.count("**Cause.**") == page.count("**Remedy.**")
+    source = "\n".join(printed())
+    wrong = []
+    for text in quoted:
+        pieces = [re.escape(piece) for piece in text.split("…") if piece.strip()]
+        if not re.search("[^\n]*".join(pieces), source):
+            wrong.append(text)
+    assert not wrong
+
+
+def test_names_in_pages_exist(site: ModuleType) -> None:
+    """Variables of the environment, and names of Python's interface as `hvd.name`."""
+    names = importlib.import_module("python_names")
+    python = {name for module in site.python_reference.MODULES for name in names.exports(module)}
+    python |= {"callbacks", "mpi_ops"}
+    tables = ("settings.def", "variables.def")
+    known = "".join((ROOT / "src/base" / table).read_text() for table in tables)
+    known += " HOROVOD_FUSION_TRESHOLD "  # an example of a misspelt one
+    known += (ROOT / "launch/foreign.def").read_text() + (ROOT / "docs/compatibility.md").read_text()
+    wrong = []
+    for path in site.pages():
+        text = path.read_text()
+        wrong += [
+            f"{path.name}: hvd.{name}" for name in re.findall(r"`hvd\.(\w+)", text) if name not in python
+        ]
+        for name in re.findall(r"\b_?HOROVOD_[A-Z0-9_]*[A-Z0-9]\b", text):
+            if not re.search(rf"\b{name}\b", known) and not name.startswith("HOROVOD_TEST_"):
+                wrong.append(f"{path.name}: {name}")
+    assert not wrong

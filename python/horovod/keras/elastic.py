@@ -11,6 +11,7 @@ from horovod._keras import elastic as shared
 from horovod._keras.state import KerasState as KerasState
 from horovod.common.leaving import leave as leave
 
+# The decorator of the back end, such as horovod.tensorflow.elastic.run.
 run = importlib.import_module(f"horovod.{backend.BACKEND}.elastic").run
 
 
