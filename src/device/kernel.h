@@ -10,16 +10,19 @@
 
 /* KERNEL: a function that is compiled for several instruction sets, of which the loader picks one. It has no
  * effect under sanitizers, as the loader would call into them before they are set up, or in tests of one
- * level. */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) &&                 \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(HVD_ONE_LEVEL)
+ * level. Clang knows these levels from version 18 on. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) &&                                        \
+    (!defined(__clang__) || __clang_major__ >= 18) && !defined(__SANITIZE_ADDRESS__) &&                      \
+    !defined(__SANITIZE_THREAD__) && !defined(HVD_ONE_LEVEL)
 #define KERNEL __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define KERNEL
 #endif
 
 /* KERNEL_LOOP: operands may be equal, but no element depends on another one. */
-#if defined(__GNUC__) && !defined(__clang__)
+#if defined(__clang__)
+#define KERNEL_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
 #define KERNEL_LOOP _Pragma("GCC ivdep")
 #else
 #define KERNEL_LOOP

@@ -10,6 +10,14 @@
 #include <stdint.h>
 #include <string.h>
 
+#if !(defined(__x86_64__) || defined(__aarch64__)) /* reduce_x86.c, reduce_neon.c */
+const struct kernels *kernels_native(hvd_dtype dtype, int place)
+{
+    (void)dtype, (void)place;
+    return NULL;
+}
+#endif
+
 const struct kernels *kernels_of(hvd_dtype dtype)
 {
     const struct kernels *native = kernels_native(dtype, 0);
