@@ -27,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SAME_INTERRUPT 0.2 /* `timeout` and make send SIGINT to the group and to the process */
 

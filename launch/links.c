@@ -93,8 +93,8 @@ hvd_code job_view_links_find(struct job_view *job_view, hvd_status *status)
     for (size_t i = 0; i < total; i++) {
         const struct socket_view *socket = halves[i].socket;
         const struct socket_view reverse = {.local = socket->remote, .remote = socket->local};
-        const struct half *other =
-            bsearch(&(struct half){&reverse, 0}, halves, total, sizeof *halves, compare_halves);
+        const struct half key = {&reverse, 0};
+        const struct half *other = bsearch(&key, halves, total, sizeof *halves, compare_halves);
         if (other && other->host != halves[i].host)
             job_view->links[job_view->link_count++] =
                 (struct job_view_link){.from = halves[i].host,

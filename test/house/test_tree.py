@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import size_report
+import tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,7 +50,7 @@ BELOW: dict[str, set[str]] = {
 }
 # Lists of public names, without code: for every folder.
 TABLES = {"base/dtypes.def", "base/operations.def", "base/reductions.def", "transport/transports.def"}
-SKIPPED = {"corpus", ".git", "build", "out", "dist", ".venv", "__pycache__"}
+SKIPPED = {"corpus", "sources", ".git", "build", "out", "dist", ".venv", "__pycache__"}
 TEXTS = {
     ".c",
     ".h",
@@ -69,13 +71,20 @@ TEXTS = {
 
 def texts() -> Iterator[tuple[str, str]]:
     """Every text file of the tree, but this one, which names what is forbidden."""
-    for path in sorted(ROOT.rglob("*")):
-        parts = path.relative_to(ROOT).parts
-        hidden = any(part.endswith("_cache") or part.startswith("build-") for part in parts)
-        if SKIPPED.intersection(parts) or hidden or path == Path(__file__) or path.suffix not in TEXTS:
-            continue
-        if path.is_file():
-            yield "/".join(parts), path.read_text()
+    for name, folders, files in os.walk(ROOT):
+        folders[:] = [
+            each
+            for each in sorted(folders)
+            if not (each in SKIPPED or each.endswith("_cache") or each.startswith("build-"))
+        ]
+        for path in (Path(name) / each for each in sorted(files)):
+            if (
+                path != Path(__file__)
+                and path.name not in SKIPPED
+                and path.suffix in TEXTS
+                and path.is_file()
+            ):
+                yield str(path.relative_to(ROOT)), path.read_text()
 
 
 def occurrences(pattern: str) -> list[str]:
@@ -183,8 +192,14 @@ def test_the_settings_page_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_static_library_has_its_notice() -> None:
     """Their licences ask for it; the wheel carries the file."""
     linked: set[str] = set()
-    for path in [ROOT / "CMakeLists.txt", ROOT / "launch/CMakeLists.txt", ROOT / "src/bind/CMakeLists.txt"]:
-        text = path.read_text()
+    builds = (
+        "third_party/libraries.cmake",
+        "CMakeLists.txt",
+        "launch/CMakeLists.txt",
+        "src/bind/CMakeLists.txt",
+    )
+    for path in builds:
+        text = (ROOT / path).read_text()
         linked.update(re.findall(r"^hvd_static_(?:library|source)\((\w+) ", text, re.MULTILINE))
         assert not re.findall(r"[\w/]+\.a\b(?! lib[\w-]+-dev\))", text), "link through hvd_static_library"
     notices, _, licences = (ROOT / "THIRD-PARTY-NOTICES").read_text().partition("\n----")
@@ -195,6 +210,7 @@ def test_every_static_library_has_its_notice() -> None:
         for licence in re.findall(r", ([^,\n]* license[^,:\n]*):?$", section, re.MULTILINE):
             assert f"\n{licence}\n\n" in licences
     assert named == linked
+    assert set(tomllib.loads((ROOT / "third_party/libraries.toml").read_text())) == linked
     assert '"THIRD-PARTY-NOTICES"' in (ROOT / "pyproject.toml").read_text()
 
 
