@@ -11,11 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Horovod's three in its order, then the others. */
+/* Horovod's three in its order, then the others; and what installs each. */
 static const struct {
-    const char *name, *module;
-} frameworks[] = {{"TensorFlow", "tensorflow"}, {"PyTorch", "torch"}, {"MXNet", "mxnet"},
-                  {"Keras", "keras"},           {"JAX", "jax"},       {"NumPy", "numpy"}};
+    const char *name, *module, *package;
+} frameworks[] = {{"TensorFlow", "tensorflow", "horovod[tensorflow]"},
+                  {"PyTorch", "torch", "horovod[torch]"},
+                  {"MXNet", "mxnet", "horovod[mxnet]"},
+                  {"Keras", "keras", "horovod[keras]"},
+                  {"JAX", "jax", "horovod[jax]"},
+                  {"NumPy", "numpy", "horovod"}};
 
 static const char *const absent[] = {"NCCL", "DDL", "CCL"};
 static const char *const transports[] = {
@@ -80,5 +84,14 @@ void check_build_print(void)
         print_row(true, transports[i]);
     printf("\nFrameworks: as seen by %s. Gloo: Horovod's own engine, which takes its place.\n",
            *python ? python : "nobody, because there is no python3 on the PATH");
-    printf("MPI: %s.\n", has_mpi ? mpi.text : "no library of Open MPI, MPICH or Intel MPI was found");
+    printf("MPI: %s.\n", has_mpi
+                             ? mpi.text
+                             : "no library of Open MPI, MPICH or Intel MPI was found; install one, e.g. by "
+                               "`apt-get install openmpi-bin` or `pip install mpich`, or name it in "
+                               "HOROVOD_MPI_LIBRARY");
+    printf("NCCL, DDL, CCL: not in this version.\n");
+    for (size_t i = 0; i < FRAMEWORKS && *python; i++)
+        if (!found[i])
+            printf("%s is missing: %s -m pip install \"%s\"\n", frameworks[i].name, python,
+                   frameworks[i].package);
 }

@@ -36,7 +36,8 @@ Available Tensor Operations:
 
 Frameworks: as seen by .*
 MPI: no library .*
-"""
+NCCL, DDL, CCL: not in this version\.
+(\w+ is missing: \S+ -m pip install "horovod(\[\w+\])?"\n)*"""
 SHOW = ["bash", "-c", 'echo "$HOROVOD_FUSION_THRESHOLD $HOROVOD_CYCLE_TIME $HOROVOD_LOG_LEVEL"']
 
 
@@ -84,6 +85,10 @@ def test_check_build_finds_what_can_be_used(launcher: Launcher) -> None:
     assert "[ ] TensorFlow\n" in result.stdout
     assert "[X] Keras\n" in result.stdout
     assert "[ ] MXNet\n" in result.stdout
+    assert re.search(
+        r'^MXNet is missing: /.* -m pip install "horovod\[mxnet\]"$', result.stdout, re.MULTILINE
+    )
+    assert "Keras is missing" not in result.stdout
 
 
 def test_check_build_with_an_mpi(launcher: Launcher) -> None:
