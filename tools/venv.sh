@@ -1,7 +1,8 @@
 #!/bin/sh
-# venv.sh - makes the virtual environment from pinned requirements, in two steps: anew with what builds the wheel,
-# and the rest.
+# venv.sh - makes the virtual environment from pinned requirements, in three steps: anew with what builds the wheel,
+# what the demo needs, and the rest.
 # usage: venv.sh make PYTHON FOLDER REQUIREMENTS
+#        venv.sh torch FOLDER REQUIREMENTS
 #        venv.sh fill FOLDER REQUIREMENTS DIGITS MPI
 set -eu
 export PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -24,9 +25,14 @@ if [ "$step" = make ]; then
     exit
 fi
 
-folder=$1 requirements=$2 digits=$3 mpi=$4
-echo "== installing PyTorch into $folder (the longest part, some minutes where the network is slow)"
-"$folder/bin/pip" install "$(grep '^torch==' "$requirements")"
+folder=$1 requirements=$2
+if [ "$step" = torch ]; then
+    echo "== installing PyTorch into $folder (the longest part, some minutes where the network is slow)"
+    "$folder/bin/pip" install --constraint "$requirements" torch numpy cloudpickle matplotlib
+    exit
+fi
+
+digits=$3 mpi=$4
 echo "== installing what the examples and tests need"
 "$folder/bin/pip" install -q -r "$requirements"
 # The package of the 5,000 digits asks for much that reading them does not need.
