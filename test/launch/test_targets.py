@@ -99,7 +99,7 @@ def shortest(words: list[str]) -> list[str]:
         return [*words[:2], *shortest(words[2:])]
     if words[0] == "ctest" and (ROOT / words[2] / "CTestTestfile.cmake").exists():
         return [*words[: words.index("--no-tests=error") + 1], "--show-only"]
-    if words[0] in ("ctest", "cmake"):
+    if words[0] in ("ctest", "cmake", "clang-tidy"):
         return [words[0], "--version"]
     return [{"10000": "1", "300000": "1", "65536": "4096"}.get(word, word) for word in words]
 
@@ -126,7 +126,7 @@ def test_soak_can_start_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     runner.run_soak(result)
     assert not result.failed
     ours = {"simulate", "simulate_membership", "group_test_beyond", "horovodrun"}
-    assert programs - {"setarch"} == ours | {"python", "ctest", "cmake"}
+    assert programs - {"setarch"} == ours | {"python", "ctest", "cmake", "clang-tidy"}
 
 
 @pytest.mark.parametrize("options", [[], ["--quick"]], ids=["full", "quick"])
