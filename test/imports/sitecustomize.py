@@ -3,7 +3,7 @@
 Importing is most of what these processes compute: most of them train for a second or less.
 
 - TensorFlow and Keras import packages that they don't depend on if these are installed for another framework.
-  Without them a process has what somebody has who installs TensorFlow alone.
+  Without them a process has what somebody has who installs TensorFlow alone, or Keras for another back end.
 - PyTorch's optimizers import its compiler, which takes longer than PyTorch, to say that they aren't compiled.
   Here it is loaded once somebody uses more of it.
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -25,6 +26,8 @@ ABSENT = {  # for which modules
     "PIL": ("keras.src.utils.",),
     "scipy": ("tensorflow.python.keras.",),
 }
+if os.environ.get("KERAS_BACKEND") in ("jax", "torch"):
+    ABSENT["tensorflow"] = ("keras.src.",)
 COMPILER = "torch._dynamo"
 
 
@@ -92,7 +95,7 @@ class Finder(importlib.abc.MetaPathFinder):
 def importer() -> str:
     """The module that imports, which called the functions of importlib."""
     frame = sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith(("importlib.", __name__)):
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(("importlib", __name__)):
         frame = frame.f_back
     return str(frame.f_globals.get("__name__", ""))
 
