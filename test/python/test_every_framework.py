@@ -229,18 +229,25 @@ def test_factors_do_what_they_say(framework: Any, rank: int, size: int, dtype: s
         "group": lambda y, how: hvd.grouped_allreduce([y, y], **how)[1],
         "reducescatter": lambda y, how: hvd.reducescatter(y, **how)[0],
     }
-    for (before, after), (what, function) in itertools.product(FACTORS, functions.items()):
-        how = {"op": horovod.Sum, "prescale_factor": before, "postscale_factor": after}
-        with np.errstate(all="ignore"):
-            scaled = (x.astype("float64") * before).astype(dtype)
-            expected = ((scaled * size).astype("float64") * after).astype(dtype)
-        for form, wrap in framework.forms().items():
-            result = framework.numpy(wrap(lambda y, f=function, h=how: f(y, h))(framework.array(x, dtype)))
-            case = f"{what}, {before} and {after}, {form}"
-            np.testing.assert_allclose(result.reshape(-1, 6)[0], expected[0], rtol=1e-3, err_msg=case)
-            numbers = ~np.isnan(expected[0])
-            signs = np.signbit(result.reshape(-1, 6)[0]) == np.signbit(expected[0])
-            assert signs[numbers].all(), (case, result)
+    cases = list(itertools.product(FACTORS, functions))
+
+    def all_of_them(y: Any) -> list[Any]:
+        """In one program: compiling one for each case takes most of the time."""
+        return [
+            functions[what](y, {"op": horovod.Sum, "prescale_factor": before, "postscale_factor": after})
+            for (before, after), what in cases
+        ]
+
+    for form, wrap in framework.forms().items():
+        results = wrap(all_of_them)(framework.array(x, dtype))
+        for ((before, after), what), array in zip(cases, results, strict=True):
+            with np.errstate(all="ignore"):
+                scaled = (x[0].astype("float64") * before).astype(dtype)
+                expected = ((scaled * size).astype("float64") * after).astype(dtype)
+            result, case = framework.numpy(array).reshape(-1, 6)[0], f"{what}, {before} and {after}, {form}"
+            np.testing.assert_allclose(result, expected, rtol=1e-3, err_msg=case)
+            numbers = ~np.isnan(expected)
+            assert (np.signbit(result) == np.signbit(expected))[numbers].all(), (case, result)
 
 
 def test_the_old_average_warns_at_the_line_of_the_program(framework: Any, size: int) -> None:
