@@ -55,24 +55,38 @@ static inline void check_value(hvd_dtype dtype, const void *data, size_t i, doub
           expected);
 }
 
+/* Fills `bytes` with copies of the first `period` of them. Sanitizers make loops over elements slow, and look
+ * at a block once. */
+static inline void repeat(void *data, size_t period, size_t bytes)
+{
+    for (size_t done = period, part; done < bytes; done += part) {
+        part = done < bytes - done ? done : bytes - done;
+        memcpy((char *)data + done, data, part);
+    }
+}
+
+/* Returns true if `bytes` are copies of the first `period` of them. */
+static inline bool repeats(const void *data, size_t period, size_t bytes)
+{
+    return bytes <= period || memcmp((const char *)data + period, data, bytes - period) == 0;
+}
+
 static inline void put_values(hvd_dtype dtype, hvd_reduction reduction, int rank, void *data, size_t count)
 {
-    size_t period = PERIOD * hvd_dtype_size(dtype), bytes = count * hvd_dtype_size(dtype);
     for (size_t i = 0; i < count && i < PERIOD; i++)
         put_at(dtype, data, i, value_at(dtype, reduction, rank, i));
-    for (size_t done = period; done < bytes; done += period)
-        memcpy((char *)data + done, data, bytes - done < period ? bytes - done : period);
+    repeat(data, PERIOD * hvd_dtype_size(dtype), count * hvd_dtype_size(dtype));
 }
 
 /* Checks `count` elements from `first` on, of which `expected` has one period. Elements that have the same
- * bits as those a period before them are as right: sanitizers make checks of single elements slow. */
+ * bits as those a period before them are as right. */
 static inline void check_values(hvd_dtype dtype, const void *data, size_t first, size_t count,
                                 const double *expected, const char *name)
 {
     size_t width = hvd_dtype_size(dtype);
     const char *start = (const char *)data + first * width;
-    bool repeats = count > PERIOD && !memcmp(start + PERIOD * width, start, (count - PERIOD) * width);
-    for (size_t i = 0; i < (repeats ? PERIOD : count); i++)
+    bool is_periodic = count > PERIOD && repeats(start, PERIOD * width, count * width);
+    for (size_t i = 0; i < (is_periodic ? PERIOD : count); i++)
         check_value(dtype, data, first + i, expected[i % PERIOD], name);
 }
 
