@@ -26,7 +26,7 @@ static void mark_in_child(void *owner)
 static void use(struct hvd_snapshot *snapshot, struct host_copy *copy, int share, int shares)
 {
     struct publication_state newest;
-    if (snapshot->copy != copy)
+    if (snapshot->copy && snapshot->copy != copy)
         host_copy_close(snapshot->copy);
     snapshot->copy = copy;
     snapshot->share = share < PUBLICATION_SHARES ? share : -1;
@@ -241,15 +241,15 @@ static hvd_code check_waiting(struct hvd_snapshot *snapshot, struct hvd_context 
     hvd_code own = copier_outcome(&snapshot->copier, status);
     if (own && own != HVD_IN_PROGRESS)
         return own;
-    if (!context && snapshot->ranks && !own)
-        return status_set(status, HVD_SHUT_DOWN, "this process has left the job");
-    if (!context)
+    if (!snapshot->ranks) /* its own copier always ends */
         return HVD_OK;
+    if (!context)
+        return own ? HVD_OK : status_set(status, HVD_SHUT_DOWN, "this process has left the job");
     TRY(hvd_health(context, status));
     if (interrupt_is_set(&context->interrupt))
         return status_set(status, HVD_INTERRUPTED, "interrupted while the state is copied");
     double limit = context->settings.timeout_seconds;
-    if (limit <= 0 || (double)waited / CLOCK_SECOND < limit || !snapshot->ranks)
+    if (limit <= 0 || (double)waited / CLOCK_SECOND < limit)
         return HVD_OK;
     status_set(status, HVD_TIMED_OUT,
                "rank %d has not copied its share of version %lld of the state for %g s: its process may be "

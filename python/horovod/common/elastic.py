@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import os
 import queue
 import threading
 from array import array
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 
 from horovod import _core
 from horovod.common import basics, epochs, leaving, resets
+from horovod.common.commit_files import CommitFiles
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, ends_epoch
 from horovod.common.recovery import Commit, is_alone, recover
 
@@ -162,11 +164,14 @@ class ObjectState(State):
         self._saved_state: dict[str, Any] = dict(kwargs)
         self._commit = Commit(self._describe, self._make_room, self._fill)
         self._joins = False  # `sync` is called because this process has joined an epoch
+        self._together = False  # `save` is called on all ranks
         for name, value in kwargs.items():
             setattr(self, name, value)
 
     def save(self) -> None:
         """Keeps deep copies of the attributes."""
+        if self._commit.files:
+            self._commit.files.wait()
         self._saved_state = {name: copy.deepcopy(getattr(self, name)) for name in self._saved_state}
         self._commit.version += 1
 
@@ -177,6 +182,34 @@ class ObjectState(State):
             version = self._commit.version
             self.save()
             self._commit.version = version
+
+    def _save_together(self, save: Callable[[], None]) -> None:
+        """Calls a function that calls ``save``, as all ranks do."""
+        self._together = True
+        try:
+            save()
+        finally:
+            self._together = False
+
+    def commit(self) -> None:
+        """Keeps the state, and gives way if hosts have changed; see ``State.commit``."""
+        self._save_together(super().commit)
+        if self._commit.files and (not _core.is_initialized() or _core.placement()[0] == 0):
+            self._commit.files.write_if_due(self._commit.version, self._describe)
+
+    def save_every(self, folder: str | os.PathLike[str], seconds: float = 600) -> None:
+        """Lets rank 0 write a commit to a folder now and then, from which a later job continues.
+
+        Call it on all ranks before the function of ``hvd.elastic.run``. The two newest commits stay. A job
+        whose processes have no state yet takes the newest commit that one of them finds in its folder.
+
+        Args:
+            folder: on a file system that outlives the job.
+            seconds: that pass between two of them, at least.
+        """
+        if seconds < 0:
+            raise ValueError(f"seconds is {seconds}, and must not be negative")
+        self._commit.files = CommitFiles(folder, seconds)
 
     def restore(self) -> None:
         """Sets the attributes to copies of what ``save`` kept."""
@@ -236,9 +269,11 @@ def _alone() -> Iterator[None]:
 def _synchronize(state: Any, skip_sync: bool, stayed: bool) -> int:
     """Calls ``state.sync`` on all ranks, or on none: on none if every rank says that it may be left out.
 
-    Returns the number of ranks that have ``stayed``.
+    It can't be if the ranks of a host share a copy, which has a part for each of them. Returns the number of
+    ranks that have ``stayed``.
     """
-    counts = array("q", (not skip_sync, stayed))
+    shares = isinstance(state, ObjectState) and state._commit.host_copy is not None
+    counts = array("q", (shares or not skip_sync, stayed))
     if not is_alone():
         _core.run(_sum, "elastic.sync", (counts,))
     if counts[0] and isinstance(state, ObjectState):
@@ -316,7 +351,7 @@ def _repeat(
         except HostsUpdatedInterrupt as interrupt:
             resets.begin(interrupt.kind)
             if isinstance(state, ObjectState) and interrupt.saved is not state:
-                state.save()  # what has happened since the last commit counts
+                state._save_together(state.save)  # what has happened since the last commit counts
             skip_sync = interrupt.skip_sync
         except Exception as error:
             failure = failure_of(error)

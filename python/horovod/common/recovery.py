@@ -1,8 +1,8 @@
 """How the ranks of an epoch come to one state: an agreement on the commit that counts, and its transfer.
 
-The newest commit that a rank has counts. Ranks that have it keep it and move nothing. The others receive it
-from one rank of each host, which share the work, and no further rank takes part. Whoever is interrupted has
-its own commit still, so the next epoch starts over.
+The newest commit that a rank has counts. Ranks that have it keep it and move nothing. The others read it from
+the copy of their host, or receive it from one rank of each host, which share the work, and no further rank
+takes part. Whoever is interrupted has its own commit still, so the next epoch starts over.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 
 from horovod import _core
 from horovod.common import resets
+from horovod.common.commit_files import CommitFiles
 from horovod.common.exchange import BROADCAST, broadcast_bytes, gather_bytes, pickler
+from horovod.common.host_copy import HostCopy
 
 _FIRST_SET = (1 << 20) + (1 << 28)  # ids of the sets in which states are sent; other opened sets are below
 _PIECE_BYTES = 1 << 24  # a larger tensor is sent in pieces, by several sources
@@ -37,6 +39,10 @@ class Commit:
     Attributes:
         version: commits so far.
         holds: this copy belongs to the job, not only to this process, and is complete.
+        host_copy: has the last `host_copy_parts` vectors of the memory in the copy of this host; None: all
+            ranks keep a copy of everything.
+        host_copy_parts: see `host_copy`.
+        files: where the commits of an earlier job are; None: nowhere.
         share: all ranks call it to give those contents of rank 0 that are in no memory to the others; None:
             there are no such contents.
     """
@@ -51,9 +57,13 @@ class Commit:
         self.version = 0
         self.holds = False
         self.share: Callable[[], None] | None = None
+        self.host_copy: HostCopy | None = None
+        self.host_copy_parts = 0
+        self.files: CommitFiles | None = None
 
 
-_FORMAT = struct.Struct("<??qqq")  # of a record
+_FORMAT = struct.Struct("<??qqqqqqq")  # of a record
+_NUMBER = struct.Struct("<q")  # of a file
 
 
 class _Record(NamedTuple):
@@ -64,6 +74,10 @@ class _Record(NamedTuple):
     version: int
     transfers: int
     host: int
+    copied: int = -1  # the number that its host's copy has, see HostCopy
+    number: int = -1  # of its own commit there
+    top: int = -1  # the highest number that it knows
+    steps: int = 0  # since the commit, see HostCopy.steps
 
     def pack(self) -> bytearray:
         return bytearray(_FORMAT.pack(*self))
@@ -76,10 +90,12 @@ class _Record(NamedTuple):
 class _Verdict(NamedTuple):
     """What all ranks conclude from the records."""
 
-    version: int
+    version: int  # of the commit that counts
     sources: list[int]  # ranks that send, one of each host
     receivers: list[int]
-    first_set: int  # the id of the set of the first source; each has one with all receivers. 0: all ranks
+    far: list[int]  # receivers whose host has no copy
+    first_set: int  # an id from which on ids of sets are free
+    top: int  # no number of a host's copy is higher
 
 
 def _host() -> int:
@@ -91,19 +107,26 @@ def decide(records: Sequence[_Record]) -> _Verdict:
     """Returns the same verdict on every rank. If no rank holds a commit, what rank 0 has counts.
 
     That of rank 0 also counts if only rank 0 can give away a part of it. A newer one has not returned on all
-    ranks, as rank 0 lacks it.
+    ranks, as rank 0 lacks it. Of ranks that could not undo steps since the commit, those with the fewest
+    count.
     """
     first = records[0]
     held = [record.version for record in records if record.holds]
-    version = first.version if not held or (first.shares and first.holds) else max(held)
-    holders = [rank for rank, each in enumerate(records) if each.holds and each.version == version] or [0]
+    commit = first.version if not held or (first.shares and first.holds) else max(held)
+    steps = min((each.steps for each in records if each.holds and each.version == commit), default=0)
+    holders = [
+        rank
+        for rank, each in enumerate(records)
+        if each.holds and each.version == commit and each.steps == steps
+    ] or [0]
     sources: dict[int, int] = {}
     for rank in holders:
         sources.setdefault(records[rank].host, rank)
     receivers = [rank for rank in range(len(records)) if rank not in holders]
-    everybody = len(sources) + len(receivers) == len(records) and len(sources) == 1
-    number = 0 if everybody else _FIRST_SET + max(record.transfers for record in records)
-    return _Verdict(version, [*sources.values()], receivers, number)
+    number = records[holders[0]].number
+    far = [rank for rank in receivers if not held or number < 0 or records[rank].copied != number]
+    first_set = _FIRST_SET + max(record.transfers for record in records)
+    return _Verdict(commit, [*sources.values()], receivers, far, first_set, max(each.top for each in records))
 
 
 def is_alone() -> bool:
@@ -119,12 +142,23 @@ def recover(commit: Commit) -> None:
         RuntimeError: on rank 0, which lacks what only it could give to the others.
     """
     global _transfers
+    host_copy = commit.host_copy
+    copied = host_copy.join() if host_copy and _core.is_initialized() else -1
     if is_alone():
+        if commit.files and not commit.holds:
+            _load_one(commit, commit.files.numbers())
         return
     own = _core.placement()[0]
     record = _Record(commit.holds, commit.share is not None, commit.version, _transfers, _host())
+    if host_copy:
+        number = host_copy.number if host_copy.tensors else -1
+        record = record._replace(copied=copied, number=number, steps=host_copy.steps, top=host_copy.top)
     records = [_Record.unpack(each) for each in gather_bytes(record.pack(), "elastic.agreement", 0)]
+    if not any(each.holds for each in records):
+        records = _load(commit, records, own)
     verdict = decide(records)
+    if host_copy:
+        host_copy.top = verdict.top
     if not verdict.receivers:
         return
     if own == 0 and record.shares and not record.holds and any(each.holds for each in records):
@@ -132,10 +166,9 @@ def recover(commit: Commit) -> None:
             "rank 0 lacks the commit that others have, and a handler of the state can only give away what "
             "rank 0 has: this process ends, and the others go on"
         )
-    if verdict.first_set:
-        _transfers = verdict.first_set - _FIRST_SET + len(verdict.sources)
+    _transfers = verdict.first_set - _FIRST_SET + 2 * len(verdict.sources)
     if own in verdict.receivers:
-        _receive(commit, verdict)
+        _receive(commit, verdict, own)
     elif own in verdict.sources:
         _send(commit, verdict, own)
     if commit.share:
@@ -147,14 +180,51 @@ def recover(commit: Commit) -> None:
     gather_bytes(bytearray(1), "elastic.received", 0)
 
 
-def _open_sets(verdict: _Verdict, own: int) -> dict[int, int]:
-    """Opens the sets of the sources of which this rank is a member; returns their ids by source."""
+def _load(commit: Commit, records: list[_Record], own: int) -> list[_Record]:
+    """Lets the rank that sees the newest commit of an earlier job read it; returns the records after that.
+
+    A file that is damaged is passed over. Ranks see different files if each host has its own.
+    """
+    numbers = commit.files.numbers() if commit.files else []
+    while True:
+        newest = numbers[0] if numbers else -1
+        found = [
+            _NUMBER.unpack(each)[0]
+            for each in gather_bytes(bytearray(_NUMBER.pack(newest)), "elastic.files", 0)
+        ]
+        if max(found) < 0:
+            return records
+        reader = found.index(max(found))
+        if own == reader:
+            numbers = _load_one(commit, numbers[:1]) or numbers[1:]
+        done = bytearray((own == reader and commit.holds,))
+        if gather_bytes(done, "elastic.loaded", 0)[reader][0]:
+            records[reader] = records[reader]._replace(holds=True, version=max(found))
+            return records
+
+
+def _load_one(commit: Commit, numbers: list[int]) -> list[int]:
+    """Takes the first commit of these that can be read; returns it, or nothing."""
+    for number in numbers:
+        if commit.files and commit.files.read(number, commit.make_room):
+            commit.version, commit.holds = number, True
+            commit.fill()
+            return [number]
+    return []
+
+
+def _open_sets(sources: Sequence[int], receivers: Sequence[int], first_set: int, own: int) -> dict[int, int]:
+    """Opens the sets of the sources of which this rank is a member; returns their ids by source.
+
+    Each source has one with all receivers. The set of all ranks needs no other one.
+    """
     sets = {}
-    for place, source in enumerate(verdict.sources):
-        if own == source or own in verdict.receivers:
-            sets[source] = verdict.first_set + place
-            if verdict.first_set:
-                _core.process_set_open(sets[source], [source, *verdict.receivers])
+    everybody = len(sources) == 1 and 1 + len(receivers) == _core.placement()[1]
+    for place, source in enumerate(sources):
+        if own == source or own in receivers:
+            sets[source] = 0 if everybody else first_set + place
+            if not everybody:
+                _core.process_set_open(sets[source], [source, *receivers])
     return sets
 
 
@@ -162,12 +232,12 @@ def _pieces(memory: list[Any]) -> list[Any]:
     return [each[at : at + _PIECE_BYTES] for each in memory for at in range(0, len(each), _PIECE_BYTES)]
 
 
-def _exchange(memory: list[Any], verdict: _Verdict, sets: dict[int, int]) -> None:
+def _exchange(memory: list[Any], sources: Sequence[int], sets: dict[int, int]) -> None:
     """Sends or receives every piece of the memory that comes from a source whose set is open here."""
     handles = []
     try:
         for number, piece in enumerate(_pieces(memory)):
-            source = verdict.sources[number % len(verdict.sources)]
+            source = sources[number % len(sources)]
             if source in sets:
                 resets.move("sent" if source == _core.placement()[0] else "received", len(piece))
                 request = _core.describe(BROADCAST, root=source, process_set=sets[source])
@@ -178,21 +248,36 @@ def _exchange(memory: list[Any], verdict: _Verdict, sets: dict[int, int]) -> Non
         _core.process_set_remove(number)
 
 
+def _exchange_far(memory: list[Any], verdict: _Verdict, own: int) -> None:
+    """Sends what the host's copies have to receivers on other hosts, or receives it."""
+    if verdict.far and memory:
+        first_set = verdict.first_set + len(verdict.sources)
+        sets = _open_sets(verdict.sources, verdict.far, first_set, own)
+        _exchange(memory, verdict.sources, sets)
+
+
 def _send(commit: Commit, verdict: _Verdict, own: int) -> None:
     description, memory = commit.contents()
-    sets = _open_sets(verdict, own)
+    end = len(memory) - commit.host_copy_parts
+    sets = _open_sets(verdict.sources, verdict.receivers, verdict.first_set, own)
     if own == verdict.sources[0]:
-        data = bytearray(pickler().dumps(description))
-        resets.move("sent", len(data))
-        broadcast_bytes(data, own, "elastic.description", sets[own])
-    _exchange(memory, verdict, sets)
+        sent = bytearray(pickler().dumps((description, end)))
+        resets.move("sent", len(sent))
+        broadcast_bytes(sent, own, "elastic.description", sets[own])
+    _exchange(memory[:end], verdict.sources, sets)
+    _exchange_far(memory[end:], verdict, own)
 
 
-def _receive(commit: Commit, verdict: _Verdict) -> None:
+def _receive(commit: Commit, verdict: _Verdict, own: int) -> None:
     first = verdict.sources[0]
-    sets = _open_sets(verdict, _core.placement()[0])
+    sets = _open_sets(verdict.sources, verdict.receivers, verdict.first_set, own)
     data = broadcast_bytes(None, first, "elastic.description", sets[first])
     resets.move("received", len(data))
-    description = pickler().loads(data)
+    description, end = pickler().loads(data)
     commit.holds = False
-    _exchange(commit.make_room(description), verdict, sets)
+    memory = commit.make_room(description)
+    _exchange(memory[:end], verdict.sources, sets)
+    if own in verdict.far:
+        _exchange_far(memory[end:], verdict, own)
+    elif commit.host_copy and memory[end:]:
+        commit.host_copy.read(memory[end:])

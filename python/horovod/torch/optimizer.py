@@ -191,6 +191,16 @@ class _DistributedAdasumOptimizer(_DistributedOptimizer):
         yield
 
 
+def is_equal_on_all_ranks(optimizer: torch.optim.Optimizer) -> bool:
+    """Returns true if all ranks have the same parameters and state, which only ``step`` changes."""
+    return (
+        isinstance(optimizer, _DistributedOptimizer)
+        and not isinstance(optimizer, _DistributedAdasumOptimizer)
+        and optimizer._hvd.start_own is None
+        and optimizer._hvd.rules.process_set.process_set_id == 0
+    )
+
+
 def _make_plain(kind: type[O]) -> O:
     return kind.__new__(kind)
 

@@ -6,16 +6,20 @@ import copy
 import itertools
 import random
 import sys
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Set
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
+from horovod import _core
 from horovod.common.basics import Average, Sum, rank, size
 from horovod.common.elastic import ObjectState
+from horovod.common.host_copy import HostCopy
 from horovod.framework.reducer import Reducer
 from horovod.torch.elastic.sampler import ElasticSampler, share
 from horovod.torch.functions import broadcast_object
+from horovod.torch.optimizer import is_equal_on_all_ranks
 
 
 class StateHandler:
@@ -54,12 +58,20 @@ class _Tensor(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: torch.dtype
+    alike: bool = False  # it was an _Alike
+
+    def fits(self, tensor: Any) -> bool:
+        return isinstance(tensor, torch.Tensor) and (tuple(tensor.shape), tensor.dtype) == self[:2]
 
     def room(self, kept: torch.Tensor | None) -> torch.Tensor:
         """Returns memory for the tensor: what has been kept before, if it fits."""
-        if kept is not None and (tuple(kept.shape), kept.dtype) == self:
-            return kept
-        return torch.zeros(self.shape, dtype=self.dtype)
+        return kept if kept is not None and self.fits(kept) else torch.zeros(self.shape, dtype=self.dtype)
+
+
+class _Alike(NamedTuple):
+    """Takes the place of a tensor that all ranks have alike: its copy is that of the host."""
+
+    live: torch.Tensor
 
 
 def _map(tree: Any, leaf: Callable[[Any, Any], Any], other: Any = None) -> Any:
@@ -72,7 +84,7 @@ def _map(tree: Any, leaf: Callable[[Any, Any], Any], other: Any = None) -> Any:
         made = copy.copy(tree)  # a state_dict of a module has attributes
         made.update({key: _map(value, leaf, known.get(key)) for key, value in tree.items()})
         return made
-    if type(tree) in (list, tuple):
+    if type(tree) in (list, tuple):  # not an _Alike
         row = other if isinstance(other, type(tree)) and len(other) == len(tree) else [None] * len(tree)
         return type(tree)(_map(value, leaf, at) for value, at in zip(tree, row, strict=True))
     return leaf(tree, other)
@@ -92,6 +104,10 @@ def _keep(value: Any, kept: Any) -> Any:
 
 def _put_back(kept: Any, live: Any) -> Any:
     """Returns what ``load_state_dict`` is given: never the memory of the copy, which it would adopt."""
+    if isinstance(kept, _Alike):
+        kept = kept.live  # which has been restored
+        if not isinstance(live, torch.Tensor) or live.data_ptr() == kept.data_ptr():
+            return kept
     if not isinstance(kept, torch.Tensor):
         return copy.deepcopy(kept)
     if isinstance(live, torch.Tensor) and (live.shape, live.dtype) == (kept.shape, kept.dtype):
@@ -105,10 +121,22 @@ class StateDictHandler(StateHandler):
     def __init__(self, value: Any) -> None:
         super().__init__(value)
         self._kept: Any = None
+        self.alike: Set[int] = frozenset()  # addresses of tensors that the host's copy has
         self.save()
 
     def save(self) -> None:
-        self._kept = _map(self.value.state_dict(), _keep, self._kept)
+        self._kept = _map(self.value.state_dict(), self._keep, self._kept)
+
+    def _keep(self, value: Any, kept: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.data_ptr() in self.alike and _is_plain(value):
+            return _Alike(value.detach())
+        return _keep(value, kept)
+
+    def alike_tensors(self) -> Iterator[torch.Tensor]:
+        """Returns the tensors whose copy is that of the host."""
+        found: list[torch.Tensor] = []
+        _map(self._kept, lambda leaf, _: found.append(leaf.live) if isinstance(leaf, _Alike) else None)
+        return iter(found)
 
     def restore(self) -> None:
         self.value.load_state_dict(_map(self._kept, _put_back, self.value.state_dict()))
@@ -120,10 +148,16 @@ class StateDictHandler(StateHandler):
             self._kept = tree
             self.restore()
 
-    def describe(self, memory: list[torch.Tensor]) -> Any:
-        """Returns what is kept without its tensors, which it adds to ``memory``."""
+    def describe(self, memory: list[torch.Tensor], alike: dict[int, torch.Tensor]) -> Any:
+        """Returns what is kept without its tensors, which it adds to ``memory`` or, by address, ``alike``."""
 
         def leave_out(value: Any, _: Any) -> Any:
+            if isinstance(value, _Alike):
+                live = value.live
+                if live.data_ptr() not in alike:
+                    alike[live.data_ptr()] = live
+                    return _Tensor(tuple(live.shape), live.dtype, True)
+                value = live  # it has two names
             if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
                 return value
             memory.append(value)
@@ -131,14 +165,15 @@ class StateDictHandler(StateHandler):
 
         return _map(self._kept, leave_out)
 
-    def make_room(self, description: Any, memory: list[torch.Tensor]) -> None:
+    def make_room(self, description: Any, memory: list[torch.Tensor], alike: list[torch.Tensor]) -> None:
         """Replaces what is kept by what was described elsewhere, of which the tensors are still to come."""
 
         def room(value: Any, kept: Any) -> Any:
             if not isinstance(value, _Tensor):
                 return value
-            memory.append(value.room(kept if isinstance(kept, torch.Tensor) else None))
-            return memory[-1]
+            tensor = value.room(kept if isinstance(kept, torch.Tensor) else None)
+            (alike if value.alike else memory).append(tensor)
+            return tensor
 
         self._kept = _map(description, room, self._kept)
 
@@ -146,7 +181,7 @@ class StateDictHandler(StateHandler):
 class ModelStateHandler(StateDictHandler):
     """Keeps the parameters and buffers of a ``torch.nn.Module``."""
 
-    def make_room(self, description: Any, memory: list[torch.Tensor]) -> None:
+    def make_room(self, description: Any, memory: list[torch.Tensor], alike: list[torch.Tensor]) -> None:
         own = {name: _shape(tensor) for name, tensor in self.value.state_dict().items()}
         other = {name: _shape(tensor) for name, tensor in description.items()}
         for name in [*own, *other]:
@@ -155,12 +190,17 @@ class ModelStateHandler(StateDictHandler):
                     f"rank {rank()}: this process has another model than the job that it joins: "
                     f"{name} is {_text(own.get(name))} here and {_text(other.get(name))} there"
                 )
-        super().make_room(description, memory)
+        super().make_room(description, memory, alike)
 
 
 def _shape(value: Any) -> tuple[tuple[int, ...], torch.dtype] | None:
     """Returns what must be equal in all processes; extra state of a module may have any size."""
     return (tuple(value.shape), value.dtype) if isinstance(value, (torch.Tensor, _Tensor)) else None
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Returns true if the bytes of the tensor follow one another in host memory."""
+    return tensor.layout is torch.strided and tensor.device.type == "cpu" and tensor.is_contiguous()
 
 
 def _text(shape: tuple[tuple[int, ...], torch.dtype] | None) -> str:
@@ -243,8 +283,9 @@ class _Generators:
 class TorchState(ObjectState):
     """The state of training: models, optimizers, samplers, schedulers, and any other values by name.
 
-    ``commit`` copies all of it into memory that is kept. A value without a handler is copied by
-    ``copy.deepcopy``, and must be picklable to be sent to ranks that join.
+    ``commit`` copies all of it into memory that is kept: what a ``DistributedOptimizer`` updates and keeps
+    once for each host, concurrently with the next forward and backward pass. A value without a handler is
+    copied by ``copy.deepcopy``, and must be picklable to be sent to ranks that join.
 
     Args:
         model: a model; more can be given by name.
@@ -277,6 +318,9 @@ class TorchState(ObjectState):
         for name in given:
             self.__dict__.setdefault(name, None)
         super().__init__(broadcast_object, rank, **values)
+        self._commit.host_copy = self._host_copy = HostCopy()
+        self._watched: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._joined = False  # the host's copy is that of the job
         for name in self._handlers.keys() - self._sent().keys():
             self._commit.share = self._share
             try:
@@ -297,20 +341,84 @@ class TorchState(ObjectState):
             self._divide()
 
     def save(self) -> None:
-        """Copies everything."""
-        for handler in self._handlers.values():
-            handler.save()
+        """Copies everything; when all ranks do so, what they have alike once for each host."""
+        self._wait_for_file()
         if self._generators:
             self._generators.save()
+        if self._together and self._joined and _core.is_initialized():
+            alike = self._keep(self._find_alike())
+            super().save()
+            self._host_copy.save(alike, _counts(alike))
+            return
+        if not self._keep_reference():
+            self._keep(frozenset())
+            self._host_copy.forget()
         super().save()
+
+    def _keep_reference(self) -> bool:
+        """Keeps what the host's copy has as it was at the last commit; returns false if it has changed."""
+        tensors = self._host_copy.tensors
+        if not self._host_copy.is_clean(_counts(tensors)):
+            return False
+        addresses = [each.data_ptr() for each in tensors]
+        return [each.data_ptr() for each in self._keep({*addresses})] == addresses
 
     def restore(self) -> None:
         """Goes back to what was copied."""
+        self._wait_for_file()
+        self._host_copy.restore(_counts(self._host_copy.tensors))
         for handler in self._handlers.values():
             handler.restore()
         if self._generators:
             self._generators.restore()
         super().restore()
+        self._host_copy.restored(_counts(self._host_copy.tensors))
+
+    def _keep(self, addresses: Set[int]) -> list[torch.Tensor]:
+        """Lets the handlers copy all but the tensors at these addresses, which it returns."""
+        alike: dict[int, torch.Tensor] = {}
+        sent = self._sent().values()
+        for handler in sent:
+            handler.alike = addresses
+        for handled in self._handlers.values():
+            handled.save()
+        for handler in sent:
+            handler.alike = frozenset()
+            alike.update((each.data_ptr(), each) for each in handler.alike_tensors())
+        return [*alike.values()]
+
+    def _find_alike(self) -> Set[int]:
+        """Returns the addresses of the tensors that are equal on all ranks and change in steps only."""
+        found: set[int] = set()
+        for handler in self._sent().values():
+            optimizer = handler.value
+            if not isinstance(handler, OptimizerStateHandler) or not is_equal_on_all_ranks(optimizer):
+                continue
+            self._watch(optimizer)
+            parts = [each for group in optimizer.param_groups for each in group["params"]]
+            parts += [each for state in optimizer.state.values() for each in state.values()]
+            found.update(each.data_ptr() for each in parts if isinstance(each, torch.Tensor))
+        return found - {0}  # of tensors without elements
+
+    def _wait_for_file(self) -> None:
+        """Waits until a commit that is being written no longer needs the tensors."""
+        if self._commit.files:
+            self._commit.files.wait()
+
+    def _watch(self, optimizer: torch.optim.Optimizer) -> None:
+        """Makes the next steps of the optimizer wait for the copy."""
+        if optimizer in self._watched:
+            return
+        me = weakref.ref(self)
+
+        def before_step(*_: Any) -> None:
+            state = me()
+            if state:
+                state._wait_for_file()
+                state._host_copy.before_step(_counts(state._host_copy.tensors))
+
+        optimizer.register_step_pre_hook(before_step)
+        self._watched.add(optimizer)
 
     def sync(self) -> None:
         """Makes the values of all ranks equal; samplers divide the rest of the epoch anew."""
@@ -319,6 +427,10 @@ class TorchState(ObjectState):
             if isinstance(handler, SamplerStateHandler) and not self._joins:
                 handler.reset()  # rank 0, whose progress counts, has received nothing
         self._divide()  # a process that joins may have another place than was planned
+        if _core.is_initialized():
+            self._joined = True
+            alike = self._keep(self._find_alike())
+            self._host_copy.save(alike, _counts(alike))
 
     def reset(self) -> None:
         """Makes samplers divide the rest of the epoch among the ranks that there are now."""
@@ -392,23 +504,32 @@ class TorchState(ObjectState):
 
     def _describe(self) -> tuple[Any, list[Any]]:
         memory: list[torch.Tensor] = []
-        handled = {name: handler.describe(memory) for name, handler in self._sent().items()}
+        alike: dict[int, torch.Tensor] = {}
+        handled = {name: handler.describe(memory, alike) for name, handler in self._sent().items()}
         objects, _ = super()._describe()
-        return (objects, handled), [_bytes(each) for each in memory]
+        self._commit.host_copy_parts = len(alike)
+        return (objects, handled), [_bytes(each) for each in [*memory, *alike.values()]]
 
     def _make_room(self, description: Any) -> list[Any]:
         objects, handled = description
         memory: list[torch.Tensor] = []
+        alike: list[torch.Tensor] = []
         sent = self._sent()
         if sent.keys() != handled.keys():
             raise ValueError(
                 f"rank {rank()}: the state of this process has {', '.join(sent) or 'no tensors'}, that of "
                 f"the job which it joins has {', '.join(handled) or 'none'}"
             )
+        self._host_copy.forget()
         for name, handler in sent.items():
-            handler.make_room(handled[name], memory)
+            handler.make_room(handled[name], memory, alike)
         super()._make_room(objects)
-        return [_bytes(each) for each in memory]
+        return [_bytes(each) for each in memory + alike]
+
+
+def _counts(tensors: list[torch.Tensor]) -> list[int]:
+    """Returns how often each of the tensors has been written, as far as PyTorch counts that."""
+    return [each._version for each in tensors]
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
