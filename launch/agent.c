@@ -44,6 +44,8 @@ struct agent {
     size_t input_taken;
     bool input_ended;
     int expected;                             /* processes that the launcher has announced */
+    bool announced;                           /* the launcher has sent FRAME_JOB */
+    bool released;                            /* elastic jobs: it starts no more */
     struct history_window at_end, at_failure; /* the records that the launcher wants then */
     hvd_status fault;                         /* why no process is started any longer */
     bool lost;
@@ -158,8 +160,17 @@ static void on_job(struct agent *agent, struct wire_reader *body)
     agent->options.verbose = terms.verbose;
     agent->at_end = terms.at_end;
     agent->at_failure = terms.at_failure;
+    agent->announced = true;
+    table->elastic = !terms.count;
     agent->expected += terms.count;
     agent->fault.code = rlimits_check(table, agent->expected, true, &agent->fault);
+}
+
+/* Returns true if the launcher may start another process here. */
+static bool may_start(const struct agent *agent)
+{
+    const struct table *table = &agent->table;
+    return table->elastic ? !agent->released : table->count < agent->expected;
 }
 
 /* Returns NULL if the frame makes no sense, or memory is out. */
@@ -167,7 +178,7 @@ static struct process *add_process(struct agent *agent, struct wire_reader *body
 {
     struct table *table = &agent->table;
     struct start start;
-    if (table->count == agent->expected || !start_get(&start, body))
+    if (!may_start(agent) || !start_get(&start, body))
         return NULL;
     const struct process *before = find_process(agent, start.slot);
     if (before && !before->gone)
@@ -177,7 +188,8 @@ static struct process *add_process(struct agent *agent, struct wire_reader *body
     return table_add(table, start.slot, &start.place);
 }
 
-/* After one that can't be started the others that are announced are not started either. */
+/* After one that can't be started the others that are announced are not started either; those of elastic
+ * jobs are independent of each other. */
 static void on_start(struct agent *agent, struct wire_reader *body)
 {
     struct table *table = &agent->table;
@@ -193,10 +205,12 @@ static void on_start(struct agent *agent, struct wire_reader *body)
         process->outputs[i].owner = process;
         process->outputs[i].credit = FRAME_WINDOW;
     }
-    if (process->place.rank == 0 && uv_pipe(ends, 0, UV_NONBLOCK_PIPE) == 0) {
+    if (process->place.rank == 0 && process->epoch == 0 && uv_pipe(ends, 0, UV_NONBLOCK_PIPE) == 0) {
         table->input = ends[0];
         sink_adopt(&agent->input, &table->loop, ends[1]); /* it gets what arrives in frames */
     }
+    if (table->elastic)
+        agent->fault.code = rlimits_check(table, table_count_running(table) + 1, true, &agent->fault);
     if (!agent->fault.code)
         agent->fault.code = table->starter->start(process, &agent->fault);
     size_t begin = frame_begin(&agent->frames, FRAME_STARTED);
@@ -334,6 +348,9 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
     case FRAME_START:
         on_start(agent, body);
         break;
+    case FRAME_RELEASE:
+        agent->released = true;
+        break;
     case FRAME_INPUT:
         on_input(agent, body);
         break;
@@ -420,6 +437,7 @@ static void report_progress(struct agent *agent)
             continue;
         frame_send_numbers(&agent->frames, FRAME_GONE, 1, &process->slot);
         process->pid = 0;
+        process->gone_reported = true;
     }
     if (!sink_idle(&agent->input))
         return;
@@ -465,9 +483,11 @@ static void agent_loop(struct agent *agent)
 {
     struct table *table = &agent->table;
     send_ready(agent);
-    while (!agent->lost && !(agent->expected && table->count == agent->expected && table_finished(table))) {
+    while (!agent->lost && (!agent->announced || may_start(agent) || !table_finished(table))) {
         uv_run(&table->loop, UV_RUN_ONCE);
         report_progress(agent);
+        if (table->elastic)
+            table_release(table, NULL);
         for (int i = 0; i < table->count; i++) {
             for (int j = 0; j < OUTPUTS; j++)
                 output_resume(&table->list[i]->outputs[j]);

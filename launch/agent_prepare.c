@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "base/topology.h"
 #include "net/addresses.h"
+#include "rendezvous/client.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,7 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PATH_LIMIT 4096
+#define PATH_LIMIT    4096
+#define REACH_SECONDS 5.0 /* for the rendezvous to be reached */
 
 /* ---- the environment ----------------------------------------------------------------------------------- */
 
@@ -109,6 +111,20 @@ static int check_command(const char *command)
     }
 }
 
+/* ---- the rendezvous ------------------------------------------------------------------------------------ */
+
+static hvd_code check_rendezvous(const struct preparation *preparation, const struct settings *settings,
+                                 hvd_status *status)
+{
+    struct rendezvous_client *client;
+    if (!*preparation->rendezvous)
+        return HVD_OK;
+    TRY(rendezvous_connect(preparation->rendezvous, preparation->secret, settings->encryption,
+                           clock_after(REACH_SECONDS), NULL, &client, status));
+    rendezvous_close(client);
+    return HVD_OK;
+}
+
 /* ---- all ----------------------------------------------------------------------------------------------- */
 
 int agent_prepare(const struct preparation *preparation, struct settings *settings, char *text,
@@ -142,8 +158,14 @@ int agent_prepare(const struct preparation *preparation, struct settings *settin
         return 1;
     }
     int exit_code = check_command(*preparation->command);
-    if (exit_code)
+    if (exit_code) {
         append_text(text, capacity, texts[exit_code - 126], *preparation->command);
+    } else if (check_rendezvous(preparation, settings, &status)) {
+        exit_code = 1;
+        append_text(text, capacity,
+                    "it does not reach the host of horovodrun, as each host of an elastic job must: %s",
+                    status.text);
+    }
     return exit_code;
 }
 

@@ -1,9 +1,11 @@
 /* agents.c - the starter `agents`: processes on any number of hosts, by one agent on each. The first host
- * serves the rendezvous. Once processes have been started, the frames of agents are reported as events. One
- * thread, the loop's. */
+ * serves the rendezvous; that of an elastic job, whose hosts come and go, is served by this process. Once
+ * processes have been started, the frames of agents are reported as events. One thread, the loop's. */
 #include "agents.h"
+#include "agents_hosts.h"
 #include "agents_input.h"
 #include "agents_look.h"
+#include "agents_lost.h"
 #include "agents_prepare.h"
 #include "guard.h"
 #include "record_query.h"
@@ -31,57 +33,31 @@
 #define DRAIN_SILENCE     10.0 /* of a connection that only passes on output */
 #define LOOKS             8    /* at the clock of a host, one after the other */
 
-/* Valid once entries of one host are merged. */
-static struct remote *remote_of(const struct process *process)
-{
-    return process->table->agents->of_host[process->place.host];
-}
-
 /* ---- the start ----------------------------------------------------------------------------------------- */
 
 /* Returns the address at which the others reach the first host: the one at which its sshd was reached, or, if
  * it is this host, the one that others see. If it is empty, the agent finds an address itself. */
 static const char *rendezvous_hint(const struct agents *agents)
 {
-    const struct remote *first = &agents->list[0];
+    const struct remote *first = agents->list[0];
     int active = 0;
     for (int i = 0; i < agents->count; i++)
-        active += agents->list[i].state == REMOTE_PREPARED;
+        active += agents->list[i]->state == REMOTE_PREPARED;
     if (active == 1)
         return "127.0.0.1";
-    for (int i = 1; first->host->local && i < agents->count; i++) {
-        if (agents->list[i].state == REMOTE_PREPARED)
-            return agents->list[i].launcher_address;
+    for (int i = 1; remote_host(first)->local && i < agents->count; i++) {
+        if (agents->list[i]->state == REMOTE_PREPARED)
+            return agents->list[i]->launcher_address;
     }
     return first->address;
 }
 
-/* Opens the outputs of all processes, or of none. */
-static hvd_code open_outputs(struct table *table, hvd_status *status)
-{
-    int count = table->options->task ? OUTPUTS : OUTPUT_RESULT;
-    hvd_code code;
-    for (int i = 0; i < table->count; i++) {
-        struct process *process = table->list[i];
-        if ((code = process_copy_outputs(process, status)))
-            goto close_outputs;
-        for (int j = 0; j < count; j++) {
-            if ((code = output_open_fed(&process->outputs[j], status)))
-                goto close_outputs;
-        }
-    }
-    return HVD_OK;
-close_outputs:
-    for (int i = 0; i < table->count; i++)
-        process_close_outputs(table->list[i]);
-    return code;
-}
-
-/* The first host serves the rendezvous, and publishes the assignments there. */
+/* The first host serves the rendezvous, and publishes the assignments there, unless this process does. */
 static hvd_code agents_assign(struct table *table, const struct epoch *epoch, hvd_status *status)
 {
-    struct frames *to = &table->agents->list[0].frames;
-    TRY(open_outputs(table, status));
+    if (table->rendezvous)
+        return local_starter.assign(table, epoch, status);
+    struct frames *to = &table->agents->list[0]->frames;
     size_t begin = frame_begin(to, FRAME_SERVE);
     wire_put_string(&to->stream.out, table->secret);
     wire_put_string(&to->stream.out, rendezvous_hint(table->agents));
@@ -102,14 +78,13 @@ static void on_assigned(struct remote *remote, enum frame_kind kind, struct wire
     if (serving)
         wire_get_string(body, table->rendezvous_address, sizeof table->rendezvous_address);
     if (!wire_get_string(body, fault, sizeof fault) || *fault) {
-        say(table, "host %s: can't %s: %s", remote->host->name,
+        say(table, "host %s: can't %s: %s", remote_host(remote)->name,
             serving ? "serve the rendezvous there" : "publish which process is which rank",
             *fault ? fault : "its answer is malformed");
         table->happened(table, &(struct event){.kind = EVENT_HOST_FAILED, .exit_code = 1});
     } else if (!serving) {
         table->agents->started = true;
         table->happened(table, &(struct event){.kind = EVENT_ASSIGNED});
-        agents_input_open(table);
     }
 }
 
@@ -132,13 +107,13 @@ static void send_job(struct remote *remote)
 {
     const struct table *table = remote->table;
     struct job_terms terms = {.verbose = table->options->verbose,
-                              .count = remote->host->ranks,
+                              .count = table->elastic ? 0 : remote_host(remote)->ranks,
                               .at_end = traces_window(table, false),
                               .at_failure = traces_window(table, true)};
     memcpy(terms.id, table->id, sizeof terms.id);
     memcpy(terms.secret, table->secret, sizeof terms.secret);
     memcpy(terms.rendezvous, table->rendezvous_address, sizeof terms.rendezvous);
-    memcpy(terms.host, remote->host->name, sizeof terms.host);
+    memcpy(terms.host, remote_host(remote)->name, sizeof terms.host);
     size_t begin = frame_begin(&remote->frames, FRAME_JOB);
     job_terms_put(&terms, &remote->frames.stream.out);
     frame_end(&remote->frames, begin);
@@ -148,13 +123,20 @@ static void send_job(struct remote *remote)
 
 static hvd_code agents_start(struct process *process, hvd_status *status)
 {
-    const struct table *table = process->table;
-    struct remote *remote = remote_of(process);
+    struct table *table = process->table;
+    struct remote *remote = agents_of_host(table->agents, process->place.host);
     struct start start = {
-        .slot = process->slot, .epoch = table->epoch, .size = table->size, .place = process->place};
-    (void)status;
+        .slot = process->slot, .epoch = process->epoch, .size = process->size, .place = process->place};
+    TRY(process_copy_outputs(process, status));
+    for (int i = 0; i < (table->options->task ? OUTPUTS : OUTPUT_RESULT); i++)
+        TRY(output_open_fed(&process->outputs[i], status));
+    process->remote = remote;
     if (remote->state == REMOTE_PREPARED)
         send_job(remote);
+    if (process->place.rank == 0 && !table->agents->input_to) {
+        table->agents->input_to = remote;
+        agents_input_open(table);
+    }
     size_t begin = frame_begin(&remote->frames, FRAME_START);
     start_put(&start, &remote->frames.stream.out);
     frame_end(&remote->frames, begin);
@@ -165,7 +147,7 @@ static hvd_code agents_start(struct process *process, hvd_status *status)
 static void agents_child_ended(struct table *table, pid_t pid, int exit_code, int signal)
 {
     for (int i = 0; i < table->agents->count; i++) {
-        struct remote *remote = &table->agents->list[i];
+        struct remote *remote = table->agents->list[i];
         if (!remote->running || remote->pid != pid)
             continue;
         remote->running = false;
@@ -179,7 +161,7 @@ static void agents_child_ended(struct table *table, pid_t pid, int exit_code, in
 
 static void agents_signal(const struct process *process, int signal)
 {
-    frame_send_numbers(&remote_of(process)->frames, FRAME_SIGNAL, 2, (int[]){process->slot, signal});
+    frame_send_numbers(&process->remote->frames, FRAME_SIGNAL, 2, (int[]){process->slot, signal});
 }
 
 static void on_started(struct process *process, struct wire_reader *body)
@@ -237,8 +219,8 @@ static void on_process(struct process *process, enum frame_kind kind, struct wir
         if (!process->running)
             break;
         process_ended(process, event.exit_code, event.signal);
-        if (!remote_of(process)->looks_left)
-            look_at_clock(remote_of(process));
+        if (!process->remote->looks_left)
+            look_at_clock(process->remote);
         process->table->happened(process->table, &event);
         break;
     case FRAME_RECORDS:
@@ -263,15 +245,35 @@ static void on_heartbeat(struct remote *remote, struct wire_reader *body)
     }
 }
 
+/* An elastic job goes on without the host: its ranks leave, and the second time they are lost. */
+static void leave(struct remote *remote, int signal)
+{
+    char why[64];
+    struct table *table = remote->table;
+    if (signal == SIGTERM && !remote->leaving) {
+        remote->leaving = true;
+        say(table, "host %s: its agent got SIGTERM; its ranks leave the job", remote_host(remote)->name);
+        table->happened(table, &(struct event){.kind = EVENT_HOST_LEAVES, .host = remote->host});
+        return;
+    }
+    snprintf(why, sizeof why, "its agent got %s", signal_name(signal));
+    agents_lose(remote, EVENT_HOST_LOST, why);
+}
+
 static void on_signalled(struct remote *remote, struct wire_reader *body)
 {
     int signal = (int)wire_get_u32(body);
-    char where[sizeof remote->host->name + 32];
+    char where[sizeof remote->identity + sizeof remote_host(remote)->name];
     if (!wire_done(body) || (signal != SIGINT && signal != SIGTERM && signal != SIGHUP))
         return;
     snprintf(where, sizeof where, "host %s: its agent ",
-             remote->host ? remote->host->name : remote->identity);
+             remote->host >= 0 ? remote_host(remote)->name : remote->identity);
     send_heartbeat(remote); /* the agent waits for an answer */
+    if (remote->table->elastic) {
+        if (!remote->released)
+            leave(remote, signal);
+        return;
+    }
     remote->table->happened(remote->table,
                             &(struct event){.kind = EVENT_SIGNALLED, .signal = signal, .text = where});
 }
@@ -280,7 +282,7 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
 {
     struct remote *remote = frames->owner;
     struct table *table = remote->table;
-    bool assigns = remote == &table->agents->list[0] && table->agents->assigning && !table->agents->started &&
+    bool assigns = remote == table->agents->list[0] && table->agents->assigning && !table->agents->started &&
                    !table->ending;
     struct process *process;
     hvd_fault fault;
@@ -306,7 +308,7 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
     case FRAME_RECORDS:
         slot = wire_get_u32(body);
         process = body->failed ? NULL : table_find(table, (int)slot);
-        if (process && remote_of(process) == remote)
+        if (process && process->remote == remote)
             on_process(process, kind, body);
         break;
     case FRAME_RANK_VIEW:
@@ -315,11 +317,11 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
         break;
     case FRAME_RECORD_QUERIED:
         slot = wire_get_u32(body);
-        if (remote->host && wire_done(body))
-            record_query_host_done(table->record_query, slot, (int)(remote->host - table->hosts->list));
+        if (remote->host >= 0 && wire_done(body))
+            record_query_host_done(table->record_query, slot, remote->host);
         break;
     case FRAME_FAULT:
-        if (remote == &table->agents->list[0] && fault_get(body, &fault))
+        if (remote == table->agents->list[0] && !table->elastic && fault_get(body, &fault))
             table->happened(table, &(struct event){.kind = EVENT_FAULT, .fault = &fault});
         break;
     case FRAME_STALLED:
@@ -339,96 +341,13 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
     }
 }
 
-/* ---- lost hosts ---------------------------------------------------------------------------------------- */
-
-/* Its processes count as gone: an agent without its launcher kills them. */
-static void lose(struct remote *remote, enum event_kind kind, const char *why)
-{
-    struct table *table = remote->table;
-    int first = -1, last = -1;
-    remote_end(remote);
-    if (table->attached)
-        say(table, "lost host %s, whose ranks can't be seen any longer: %s", remote->host->name, why);
-    for (int i = 0; i < table->count; i++) {
-        struct process *process = table->list[i];
-        if (process_host(process) != remote->host)
-            continue;
-        process_close_outputs(process);
-        if (process->gone)
-            continue;
-        first = first < 0 ? process->place.rank : first;
-        last = process->place.rank;
-        process->running = false;
-        process->gone = true;
-    }
-    if (first < 0)
-        return;
-    if (!table->ending)
-        say(table, "lost host %s with rank%s %d%s%.0d: %s", remote->host->name, first < last ? "s" : "",
-            first, first < last ? " to " : "", first < last ? last : 0, why);
-    hvd_fault fault = {.struct_size = sizeof fault, .rank = -1};
-    status_set(&fault.status, HVD_PEER_LOST, "lost host %s: %s", remote->host->name, why);
-    status_blame(&fault.status, HVD_CAUSE_HOST, first, remote->host->name);
-    struct event event = {.kind = kind,
-                          .host = (int)(remote->host - table->hosts->list),
-                          .fault = &fault,
-                          .since = remote->frames.last};
-    table->happened(table, &event);
-}
-
-/* Returns true if the other hosts are silent as well. Heartbeats are frequent enough that a host which can be
- * reached is never silent for half of the limit. */
-static bool others_are_silent(const struct table *table, double limit)
-{
-    int count = 0;
-    for (int i = 0; i < table->agents->count; i++) {
-        const struct remote *remote = &table->agents->list[i];
-        if (remote->state != REMOTE_STARTED || remote->host->local)
-            continue;
-        if (!frames_silent(&remote->frames, limit / 2))
-            return false;
-        count++;
-    }
-    return count > 1;
-}
-
-/* Loses a host that has ended, or has been silent for too long. */
-static void check_end(struct remote *remote)
-{
-    char why[FAULT_LIMIT];
-    enum event_kind kind = EVENT_HOST_LOST;
-    /* Patience has no use once the job is ending. */
-    double limit = remote->table->settings->timeout_seconds * (remote->table->ending ? 1 : LAUNCHER_PATIENCE);
-    if (remote->state == REMOTE_ENDED)
-        return;
-    if (remote->state > REMOTE_CALLED && frames_silent(&remote->frames, limit)) {
-        if (remote->running)
-            kill(remote->pid, SIGKILL);
-        kind = EVENT_HOST_SILENT;
-        snprintf(why, sizeof why, "it has been silent for %g s%s", limit,
-                 others_are_silent(remote->table, limit)
-                     ? ", as all others: this host is cut off; is its network up?"
-                     : "");
-    } else if (remote_has_ended(remote)) {
-        remote_explain(remote, why, sizeof why);
-    } else {
-        return;
-    }
-    if (remote->state == REMOTE_STARTED) {
-        lose(remote, kind, why);
-    } else {
-        remote_fail(remote, 1, "%s", why);
-        remote_end(remote);
-    }
-}
-
 /* ---- turns --------------------------------------------------------------------------------------------- */
 
 /* Ends the stdin of all agents, which end then. */
 static void agents_close(struct table *table)
 {
     for (int i = 0; table->agents && i < table->agents->count; i++)
-        frames_shut(&table->agents->list[i].frames);
+        frames_shut(&table->agents->list[i]->frames);
 }
 
 static void send_heartbeats(struct table *table)
@@ -438,8 +357,8 @@ static void send_heartbeats(struct table *table)
     if (clock_now() <= agents->next_heartbeat)
         return;
     for (int i = 0; i < agents->count; i++) {
-        if (agents->list[i].state > REMOTE_CALLED)
-            send_heartbeat(&agents->list[i]);
+        if (agents->list[i]->state > REMOTE_CALLED)
+            send_heartbeat(agents->list[i]);
     }
     /* Every answer wakes this loop, which would never sleep without a pause in between. */
     agents->next_heartbeat =
@@ -451,9 +370,9 @@ static void give_credit(struct process *process)
 {
     for (int i = 0; i < OUTPUTS; i++) {
         struct output *output = &process->outputs[i];
-        if (output->owed < FRAME_WINDOW / 2 || output_full(output) || !output->open)
+        if (output->owed < FRAME_WINDOW / 2 || output_full(output) || !output->open || !process->remote)
             continue;
-        frame_send_numbers(&remote_of(process)->frames, FRAME_CREDIT, 3,
+        frame_send_numbers(&process->remote->frames, FRAME_CREDIT, 3,
                            (int[]){process->slot, i, (int)output->owed});
         output->owed = 0;
     }
@@ -463,8 +382,10 @@ static void agents_turn(struct table *table)
 {
     struct agents *agents = table->agents;
     for (int i = 0; i < agents->count; i++)
-        check_end(&agents->list[i]);
+        agents_check_end(agents->list[i]);
     send_heartbeats(table);
+    if (table->elastic)
+        agents_hosts_turn(table);
     if (!agents->started && !table->ending)
         agents_prepare_turn(table);
     if (!agents->started) {
@@ -483,20 +404,35 @@ static void on_timer(uv_timer_t *timer)
     (void)timer;
 }
 
+/* Elastic jobs: EVENT_HOST_PREPARED or EVENT_HOST_UNUSABLE follows. */
+static hvd_code agents_prepare(struct table *table, int host, hvd_status *status)
+{
+    struct remote *remote = agents_add(table, host);
+    if (!remote)
+        return status_no_memory(status);
+    remote_call(remote, agents_receive);
+    return HVD_OK;
+}
+
+/* The hosts of an elastic job are called one by one, and reach the rendezvous of this process. */
+static hvd_code open_elastic(struct table *table, hvd_status *status)
+{
+    struct addresses addresses;
+    TRY(addresses_find(table->settings->network_interface, "", &addresses, status));
+    TRY(table_serve(table, &addresses, status));
+    table->agents->started = true;
+    table->happened(table, &(struct event){.kind = EVENT_PREPARED});
+    return HVD_OK;
+}
+
 static hvd_code agents_open(struct table *table, hvd_status *status)
 {
-    size_t count = (size_t)table->hosts->count;
     struct agents *agents = calloc(1, sizeof *agents);
     struct stat function = {0};
     struct rlimit files;
     if (!agents)
         return status_no_memory(status);
     table->agents = agents;
-    agents->deadline = clock_after(table->settings->start_timeout_seconds);
-    agents->list = calloc(count, sizeof *agents->list);
-    agents->of_host = calloc(count, sizeof(struct remote *));
-    if (!agents->list || !agents->of_host)
-        return status_no_memory(status);
     if (!getcwd(agents->folder, sizeof agents->folder))
         return status_set_errno(
             status, errno,
@@ -513,11 +449,10 @@ static hvd_code agents_open(struct table *table, hvd_status *status)
     TRY(rlimits_check(table, table->size, false, status));
     uv_timer_init(&table->loop, &agents->timer);
     uv_timer_start(&agents->timer, on_timer, TICK_MILLISECONDS, TICK_MILLISECONDS);
-    for (size_t i = 0; i < count && table->hosts->list[i].ranks; i++) {
-        struct remote *remote = &agents->list[agents->count++];
-        *remote = (struct remote){.table = table, .host = &table->hosts->list[i], .errors.file = -1};
-        remote_call(remote, agents_receive);
-    }
+    if (table->elastic)
+        return open_elastic(table, status);
+    for (int i = 0; i < table->hosts->count && table->hosts->list[i].ranks; i++)
+        TRY(agents_prepare(table, i, status));
     return HVD_OK;
 }
 
@@ -525,17 +460,18 @@ static void agents_free(struct table *table)
 {
     if (!table->agents)
         return;
-    for (int i = 0; i < table->agents->count; i++)
-        remote_free(&table->agents->list[i]);
+    for (int i = 0; i < table->agents->count; i++) {
+        remote_free(table->agents->list[i]);
+        free(table->agents->list[i]);
+    }
     free(table->agents->list);
-    free(table->agents->of_host);
     free(table->agents);
 }
 
 static bool agents_connected(const struct table *table)
 {
     for (int i = 0; i < table->agents->count; i++) {
-        if (table->agents->list[i].running)
+        if (table->agents->list[i]->running)
             return true;
     }
     return false;
@@ -546,7 +482,7 @@ static bool agents_connected(const struct table *table)
 static bool agents_sending(const struct table *table)
 {
     for (int i = 0; i < table->agents->count; i++) {
-        const struct remote *remote = &table->agents->list[i];
+        const struct remote *remote = table->agents->list[i];
         if (remote->state == REMOTE_STARTED && remote->running && remote->frames.open &&
             !frames_silent(&remote->frames, DRAIN_SILENCE))
             return true;
@@ -564,8 +500,8 @@ static bool agents_gone(const struct process *process, bool given_up)
 static bool agents_record_query(const struct table *table, int host, uint32_t number,
                                 const struct history_window *window)
 {
-    struct remote *remote = table->agents->of_host[host];
-    if (remote->state != REMOTE_STARTED)
+    struct remote *remote = agents_of_host(table->agents, host);
+    if (!remote || remote->state != REMOTE_STARTED)
         return false;
     if (!remote->looks_left)
         look_at_clock(remote);
@@ -578,12 +514,13 @@ static bool agents_record_query(const struct table *table, int host, uint32_t nu
 
 static int agents_clock(const struct process *process, int64_t *ahead)
 {
-    const struct remote *remote = remote_of(process);
-    *ahead = remote->look.ahead;
+    *ahead = process->remote ? process->remote->look.ahead : process_host(process)->ahead;
     return process->place.host;
 }
 
 const struct starter_ops agents_starter = {.open = agents_open,
+                                           .prepare = agents_prepare,
+                                           .release = agents_release,
                                            .assign = agents_assign,
                                            .start = agents_start,
                                            .signal = agents_signal,

@@ -7,16 +7,15 @@
 #include "remote.h"
 
 struct agents {
-    struct remote *list; /* [count] in the order that the user gave */
+    struct remote **list; /* [count] in the order that the user gave, or in which they were called */
     int count;
-    struct remote **of_host; /* by index in table->hosts, once entries that name one host are one */
     uv_timer_t timer;
-    int64_t deadline; /* for all to be prepared */
     int64_t next_heartbeat;
     off_t function_size;       /* of --task; 0: there is none */
     char folder[FOLDER_LIMIT]; /* in which ranks start */
     bool assigning;            /* the first host has been sent FRAME_SERVE and FRAME_EPOCH */
-    bool started;              /* the assignments are published, and all processes started */
+    bool started;            /* the assignments are published; an elastic job has started from its start on */
+    struct remote *input_to; /* the host of rank 0, which has stdin; NULL: none */
     uv_poll_t input;
     bool input_polled, input_ended;
     size_t input_credit;

@@ -1,5 +1,5 @@
-/* agents_input.c - reads stdin and sends it to the first host, on which rank 0 runs, as long as rank 0 takes
- * it: input_credit is what the host has room for. One thread, the loop's. */
+/* agents_input.c - reads stdin and sends it to the host on which rank 0 runs, as long as rank 0 takes it:
+ * input_credit is what the host has room for. One thread, the loop's. */
 #include "agents_input.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 static void read_input(struct table *table)
 {
     struct agents *agents = table->agents;
-    struct frames *to = &agents->list[0].frames;
+    struct frames *to = &agents->input_to->frames;
     uint8_t bytes[16384];
     while (!agents->input_ended && agents->input_credit > 0 &&
            poll(&(struct pollfd){.fd = table->input, .events = POLLIN}, 1, 0) > 0) {

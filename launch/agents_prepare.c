@@ -28,6 +28,10 @@ static void send_prepare(struct remote *remote)
     } else {
         preparation.environment = environment.entries;
         memcpy(preparation.folder, table->agents->folder, sizeof preparation.folder);
+        if (table->elastic) {
+            memcpy(preparation.rendezvous, table->rendezvous_address, sizeof preparation.rendezvous);
+            memcpy(preparation.secret, table->secret, sizeof preparation.secret);
+        }
         size_t begin = frame_begin(&remote->frames, FRAME_PREPARE);
         preparation_put(&preparation, &remote->frames.stream.out);
         frame_end(&remote->frames, begin);
@@ -82,7 +86,7 @@ static void send_function(struct remote *remote)
 static void check_deadline(struct remote *remote)
 {
     const struct table *table = remote->table;
-    if (clock_now() > table->agents->deadline)
+    if (clock_now() > remote->deadline)
         remote_fail(remote, 1,
                     "it has not answered within %g s (--start-timeout); is it up, and can ssh log in "
                     "without a question?%s",
@@ -97,7 +101,7 @@ static bool preparing(struct table *table)
 {
     const struct agents *agents = table->agents;
     for (int i = 0; i < agents->count; i++) {
-        struct remote *remote = &agents->list[i];
+        struct remote *remote = agents->list[i];
         if (remote->state < REMOTE_PREPARED)
             check_deadline(remote);
         if (!*remote->fault &&
@@ -107,20 +111,41 @@ static bool preparing(struct table *table)
     return false;
 }
 
+/* Names the entry as the user has given it: two entries of one name differ in user or port. */
+static void say_fault(const struct remote *remote, const char *effect)
+{
+    const struct host *host = remote_host(remote);
+    char port[16] = "";
+    if (host->port)
+        snprintf(port, sizeof port, " port %d", host->port);
+    say(remote->table, "host %s%s%s%s: %s%s", host->user, *host->user ? "@" : "", host->name, port,
+        remote->fault, effect);
+}
+
+bool agents_prepare_one(struct remote *remote)
+{
+    if (remote->state < REMOTE_PREPARED)
+        check_deadline(remote);
+    else if (remote->state == REMOTE_PREPARED)
+        send_function(remote);
+    return remote->state == REMOTE_PREPARED && !*remote->fault &&
+           remote->function_sent >= remote->table->agents->function_size;
+}
+
+void agents_prepare_complain(const struct remote *remote)
+{
+    say_fault(remote, "; the job goes on without it, and it is tried again");
+}
+
 /* Reports the faults of all hosts. Returns horovodrun's exit code, 0 if there are none. */
 static int report_faults(struct table *table)
 {
     int exit_code = 0;
     for (int i = 0; i < table->agents->count; i++) {
-        const struct remote *remote = &table->agents->list[i];
-        const struct host *host = remote->host;
-        char port[16] = "";
+        const struct remote *remote = table->agents->list[i];
         if (!*remote->fault)
             continue;
-        /* Names the entry as the user has given it: two entries of one name differ in user or port. */
-        if (host->port)
-            snprintf(port, sizeof port, " port %d", host->port);
-        say(table, "host %s%s%s%s: %s", host->user, *host->user ? "@" : "", host->name, port, remote->fault);
+        say_fault(remote, "");
         exit_code = exit_code ? exit_code : remote->fault_code;
     }
     return exit_code;
@@ -132,22 +157,19 @@ static hvd_code merge_hosts(struct table *table, hvd_status *status)
     struct agents *agents = table->agents;
     for (int i = 0; i < agents->count; i++) {
         for (int j = i + 1; j < agents->count; j++) {
-            struct remote *earlier = &agents->list[i], *later = &agents->list[j];
-            if (!earlier->host || !later->host || strcmp(earlier->identity, later->identity) != 0)
+            struct remote *earlier = agents->list[i], *later = agents->list[j];
+            if (earlier->host < 0 || later->host < 0 || strcmp(earlier->identity, later->identity) != 0)
                 continue;
-            hosts_merge(table->hosts, (int)(earlier->host - table->hosts->list),
-                        (int)(later->host - table->hosts->list));
-            later->host = NULL;
+            hosts_merge(table->hosts, earlier->host, later->host);
+            later->host = -1;
             for (int k = j + 1; k < agents->count; k++)
-                agents->list[k].host -= agents->list[k].host != NULL;
+                agents->list[k]->host -= agents->list[k]->host >= 0;
         }
     }
     TRY(hosts_layout(table->hosts, table->size, status));
     for (int i = 0; i < agents->count; i++) {
-        struct remote *remote = &agents->list[i];
-        if (remote->host && remote->host->ranks)
-            agents->of_host[remote->host - table->hosts->list] = remote;
-        else
+        struct remote *remote = agents->list[i];
+        if (remote->host < 0 || !remote_host(remote)->ranks)
             remote_end(remote);
     }
     return HVD_OK;
@@ -159,11 +181,11 @@ void agents_prepare_turn(struct table *table)
     struct event event = {.kind = EVENT_PREPARED};
     hvd_status status;
     for (int i = 0; i < agents->count; i++) {
-        if (agents->list[i].state == REMOTE_PREPARED)
-            send_function(&agents->list[i]);
+        if (agents->list[i]->state == REMOTE_PREPARED)
+            send_function(agents->list[i]);
     }
     if (agents->assigning)
-        check_deadline(&agents->list[0]);
+        check_deadline(agents->list[0]);
     else if (preparing(table))
         return;
     event.exit_code = report_faults(table);

@@ -2,6 +2,7 @@
  * of all processes of its user. */
 #include "attached.h"
 #include "agents.h"
+#include "agents_hosts.h"
 #include "agents_look.h"
 #include "say.h"
 
@@ -30,29 +31,19 @@ static void on_timer(uv_timer_t *timer)
     (void)timer;
 }
 
-static void call(struct table *table, int host)
-{
-    struct remote *remote = table->agents->of_host[host];
-    *remote = (struct remote){.table = table, .host = &table->hosts->list[host], .errors.file = -1};
-    remote_call(remote, receive);
-}
-
 static hvd_code call_hosts(struct table *table, hvd_status *status)
 {
-    size_t count = (size_t)table->hosts->count;
     struct agents *agents = table->agents = calloc(1, sizeof *agents);
     if (!agents)
         return status_no_memory(status);
     agents->started = true; /* there is nothing to prepare */
-    agents->list = calloc(count, sizeof *agents->list);
-    agents->of_host = calloc(count, sizeof(struct remote *));
-    if (!agents->list || !agents->of_host)
-        return status_no_memory(status);
     uv_timer_init(&table->loop, &agents->timer);
     uv_timer_start(&agents->timer, on_timer, TICK_MILLISECONDS, TICK_MILLISECONDS);
     for (int i = 0; i < table->hosts->count; i++) {
-        agents->of_host[i] = &agents->list[agents->count++];
-        call(table, i);
+        struct remote *remote = agents_add(table, i);
+        if (!remote)
+            return status_no_memory(status);
+        remote_call(remote, receive);
     }
     return HVD_OK;
 }
@@ -79,7 +70,7 @@ static void wait_for_hosts(struct attached *attached, double seconds)
         attached_turn(attached);
         any = false;
         for (int i = 0; i < agents->count; i++)
-            any = waits(&agents->list[i]) || any;
+            any = waits(agents->list[i]) || any;
     }
 }
 
@@ -104,9 +95,9 @@ hvd_code attached_open(struct attached *attached, hvd_status *status)
     TRY(call_hosts(table, status));
     wait_for_hosts(attached, 2 * HOST_SECONDS);
     for (int i = 0; i < table->agents->count; i++) {
-        const struct remote *remote = &table->agents->list[i];
+        const struct remote *remote = table->agents->list[i];
         if (*remote->fault && !attached->ended)
-            say(table, "host %s: %s", remote->host->name, remote->fault);
+            say(table, "host %s: %s", remote_host(remote)->name, remote->fault);
     }
     return HVD_OK;
 }
@@ -117,7 +108,7 @@ void attached_call_lost(struct attached *attached)
     struct table *table = &attached->table;
     const struct agents *agents = table->agents;
     for (int i = 0; i < agents->count; i++) {
-        struct remote *remote = &agents->list[i];
+        struct remote *remote = agents->list[i];
         if (remote->state == REMOTE_ENDED && !remote->running) {
             frames_close(&remote->frames);
             output_close(&remote->errors);
@@ -126,12 +117,13 @@ void attached_call_lost(struct attached *attached)
     attached_turn(attached);
     bool called = false;
     for (int i = 0; i < agents->count; i++) {
-        struct remote *remote = &agents->list[i];
+        struct remote *remote = agents->list[i];
         called = called || remote->state == REMOTE_CALLED;
         if (remote->state != REMOTE_ENDED || remote->running || remote->frames.open || remote->errors.open)
             continue;
         remote_free(remote);
-        call(table, i);
+        *remote = (struct remote){.table = table, .host = i, .errors.file = -1};
+        remote_call(remote, receive);
         called = true;
     }
     if (called)
@@ -151,7 +143,7 @@ int attached_unreached(const struct attached *attached)
     const struct agents *agents = attached->table.agents;
     int count = 0;
     for (int i = 0; agents && i < agents->count; i++)
-        count += agents->list[i].state != REMOTE_STARTED;
+        count += agents->list[i]->state != REMOTE_STARTED;
     return count;
 }
 
@@ -159,7 +151,7 @@ bool attached_has_hosts(const struct attached *attached)
 {
     const struct agents *agents = attached->table.agents;
     for (int i = 0; agents && i < agents->count; i++) {
-        if (agents->list[i].state == REMOTE_STARTED || agents->list[i].state == REMOTE_CALLED)
+        if (agents->list[i]->state == REMOTE_STARTED || agents->list[i]->state == REMOTE_CALLED)
             return true;
     }
     return !agents;

@@ -56,26 +56,17 @@ static void read_lines(const struct discovery *discovery, char *text, struct hos
     }
 }
 
-static const struct host *find_host(const struct hosts *hosts, const char *name)
-{
-    for (int i = 0; i < hosts->count; i++) {
-        if (strcmp(hosts->list[i].name, name) == 0)
-            return &hosts->list[i];
-    }
-    return NULL;
-}
-
 /* What one run leaves out may be a mistake of it: slots are removed only when two in a row do not name them.
  * New ones count at once. */
 static hvd_code add_last_hosts(struct hosts *hosts, const struct hosts *last, hvd_status *status)
 {
     for (int i = 0; i < hosts->count; i++) {
-        const struct host *earlier = find_host(last, hosts->list[i].name);
+        const struct host *earlier = hosts_find(last, &hosts->list[i]);
         if (earlier && earlier->slots > hosts->list[i].slots)
             hosts->list[i].slots = earlier->slots;
     }
     for (int i = 0; i < last->count; i++) {
-        if (!find_host(hosts, last->list[i].name))
+        if (!hosts_find(hosts, &last->list[i]))
             TRY(hosts_append(hosts, &last->list[i], status));
     }
     return HVD_OK;

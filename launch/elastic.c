@@ -161,7 +161,7 @@ bool elastic_take_input(struct elastic *elastic)
     memmove(elastic->inputs, elastic->inputs + 1, (size_t)elastic->input_count * sizeof *elastic->inputs);
     if (input.kind == ELASTIC_HOST_PREPARED)
         membership_host_prepared(membership, now, input.index);
-    else if (input.kind == ELASTIC_HOST_FAILED)
+    else if (input.kind == ELASTIC_HOST_UNUSABLE)
         membership_host_failed(membership, now, input.index);
     else
         report_not_started(elastic, table_find(elastic->table, input.index));
@@ -177,28 +177,39 @@ static hvd_code add_new_hosts(struct elastic *elastic, const struct hosts *found
 {
     struct hosts *hosts = elastic->table->hosts;
     for (int i = 0; i < found->count; i++) {
-        bool known = false;
-        for (int j = 0; j < hosts->count; j++)
-            known = known || strcmp(hosts->list[j].name, found->list[i].name) == 0;
-        if (!known)
+        if (!hosts_find(hosts, &found->list[i]))
             TRY(hosts_append(hosts, &found->list[i], status));
     }
     return HVD_OK;
+}
+
+/* Entries of one name may differ in user or port. */
+static void name_entry(const struct host *host, char *name, size_t capacity)
+{
+    *name = '\0';
+    append_text(name, capacity, "%s%s%s", host->user, *host->user ? "@" : "", host->name);
+    if (host->port)
+        append_text(name, capacity, " port %d", host->port);
 }
 
 static void offer(struct elastic *elastic, const struct hosts *found)
 {
     hvd_status status;
     struct membership_host *offered = calloc((size_t)found->count + 1, sizeof *offered);
-    if (!offered || add_new_hosts(elastic, found, &status)) {
+    char(*names)[HOST_TITLE] = calloc((size_t)found->count + 1, sizeof *names);
+    if (!offered || !names || add_new_hosts(elastic, found, &status)) {
         say(elastic->table, "out of memory for the hosts that were found");
         free(offered);
+        free(names);
         return;
     }
-    for (int i = 0; i < found->count; i++)
-        offered[i] = (struct membership_host){found->list[i].name, (int)found->list[i].slots};
+    for (int i = 0; i < found->count; i++) {
+        name_entry(hosts_find(elastic->table->hosts, &found->list[i]), names[i], sizeof names[i]);
+        offered[i] = (struct membership_host){names[i], (int)found->list[i].slots};
+    }
     membership_discovered(elastic->membership, clock_now(), offered, found->count);
     free(offered);
+    free(names);
     elastic->act(elastic->table);
 }
 
@@ -216,26 +227,58 @@ static void on_discovery_failed(struct discovery *discovery)
 
 static void prepare(struct elastic *elastic, int host)
 {
-    struct host *entry = &elastic->table->hosts->list[host];
-    if (entry->local) {
+    struct table *table = elastic->table;
+    hvd_status status;
+    if (!table->starter->prepare) {
         defer(elastic, ELASTIC_HOST_PREPARED, host);
-        return;
+    } else if (table->starter->prepare(table, host, &status)) {
+        say(table, "host %s: %s", table->hosts->list[host].name, status.text);
+        defer(elastic, ELASTIC_HOST_UNUSABLE, host);
     }
-    if (!entry->left_out)
-        say(elastic->table, "host %s is left out: elastic jobs reach no other host than this one yet",
-            entry->name);
-    entry->left_out = true;
-    defer(elastic, ELASTIC_HOST_FAILED, host);
+}
+
+static void release(const struct elastic *elastic, int host)
+{
+    struct table *table = elastic->table;
+    if (table->starter->release)
+        table->starter->release(table, host);
 }
 
 /* ---- places ---------------------------------------------------------------------------------------------
  */
 
-/* The ranks are all on this host, by whatever names it goes. */
-static struct place place_of(const struct membership_rank *rank, int number, int size)
+/* Entries that are one host share local ranks. Without agents all of them are this one. */
+static int label_host(const struct hosts *hosts, int host)
 {
-    return (struct place){
-        .host = rank->host, .rank = number, .local_rank = number, .local_size = size, .cross_size = 1};
+    int label = 0;
+    while (strcmp(hosts->list[label].identity, hosts->list[host].identity) != 0)
+        label++;
+    return label;
+}
+
+/* The last rank is on host `last`. */
+static hvd_code find_topology(const struct elastic *elastic, const struct membership_rank *ranks, int size,
+                              int last, struct topology *topology, hvd_status *status)
+{
+    const struct hosts *hosts = elastic->table->hosts;
+    int *labels = calloc((size_t)size + 1, sizeof *labels);
+    if (!labels)
+        return status_no_memory(status);
+    for (int rank = 0; rank < size; rank++)
+        labels[rank] = label_host(hosts, rank == size - 1 ? last : ranks[rank].host);
+    hvd_code code = topology_init(topology, labels, size, status);
+    free(labels);
+    return code;
+}
+
+static struct place place_of(const struct topology *topology, int host, int rank)
+{
+    return (struct place){.host = host,
+                          .rank = rank,
+                          .local_rank = topology_local_rank(topology, rank),
+                          .local_size = topology_local_size(topology, rank),
+                          .cross_rank = topology_cross_rank(topology, rank),
+                          .cross_size = topology_cross_size(topology, rank)};
 }
 
 static void tell(struct elastic *elastic, const struct process *process, hvd_news news)
@@ -271,10 +314,13 @@ static hvd_code publish(struct elastic *elastic, int number, hvd_status *status)
 }
 
 /* Gives the processes of the epoch their places; all others are in none. */
-static void place_members(struct elastic *elastic, int number)
+static hvd_code place_members(struct elastic *elastic, int number, hvd_status *status)
 {
     struct table *table = elastic->table;
     struct hosts *hosts = table->hosts;
+    struct topology topology;
+    TRY(find_topology(elastic, elastic->members, elastic->size, elastic->members[elastic->size - 1].host,
+                      &topology, status));
     for (int i = 0; i < hosts->count; i++)
         hosts->list[i].ranks = 0;
     for (int i = 0; i < table->count; i++)
@@ -288,10 +334,12 @@ static void place_members(struct elastic *elastic, int number)
         process->apart = false;
         process->epoch = number;
         process->size = elastic->size;
-        process->place = place_of(member, rank, elastic->size);
+        process->place = place_of(&topology, member->host, rank);
         tell(elastic, process,
              (hvd_news){.kind = HVD_NEWS_EPOCH, .epoch = number, .rank = rank, .size = elastic->size});
     }
+    topology_free(&topology);
+    return HVD_OK;
 }
 
 /* An epoch begins; elastic->members are those of the one before. */
@@ -326,12 +374,12 @@ static void begin_epoch(struct elastic *elastic, int number)
         memcpy(elastic->members, ranks, (size_t)elastic->size * sizeof *elastic->members);
     table->epoch = number;
     table->size = elastic->size;
-    if (!elastic->members || publish(elastic, number, &status)) {
+    table->waited = false;
+    if (!elastic->members || publish(elastic, number, &status) || place_members(elastic, number, &status)) {
         say(table, "can't begin epoch %d: %s", number, elastic->members ? status.text : "out of memory");
         membership_stop(elastic->membership, clock_now(), 1, MEMBERSHIP_TERM);
         return;
     }
-    place_members(elastic, number);
     if (!number)
         say_job(table);
     else
@@ -358,26 +406,25 @@ static void give_notice(struct elastic *elastic, const struct membership_action 
 /* ---- processes ------------------------------------------------------------------------------------------
  */
 
-static int count_running(const struct table *table)
-{
-    int count = 0;
-    for (int i = 0; i < table->count; i++)
-        count += table->list[i]->pid && !table->list[i]->gone;
-    return count;
-}
-
 static void start(struct elastic *elastic, const struct membership_action *action)
 {
     struct table *table = elastic->table;
     hvd_status status;
     int size = elastic->size;
     const struct membership_rank *ranks = elastic->members;
+    struct process *process = NULL;
+    struct topology topology;
     bool first = action->rank < size && ranks[action->rank].slot == action->slot;
     if (!first)
         ranks = membership_planned(elastic->membership, &size);
     /* A spare may become the last rank. */
-    struct place place = place_of(&ranks[action->rank], action->rank < size ? action->rank : size - 1, size);
-    struct process *process = table_add(table, action->slot, &place);
+    int rank = action->rank < size ? action->rank : size - 1;
+    int last = action->rank < size ? ranks[size - 1].host : action->host;
+    if (find_topology(elastic, ranks, size, last, &topology, &status) == HVD_OK) {
+        struct place place = place_of(&topology, action->host, rank);
+        process = table_add(table, action->slot, &place);
+        topology_free(&topology);
+    }
     if (!process) {
         say(table, "out of memory for process %d", action->slot);
         membership_stop(elastic->membership, clock_now(), 1, MEMBERSHIP_TERM);
@@ -386,7 +433,7 @@ static void start(struct elastic *elastic, const struct membership_action *actio
     process->size = size;
     process->epoch = table->epoch + !first;
     process->apart = !first;
-    hvd_code code = rlimits_check(table, count_running(table) + 1, true, &status);
+    hvd_code code = rlimits_check(table, table_count_running(table) + 1, !table->agents, &status);
     if (code || table->starter->start(process, &status)) {
         process->gone = true;
         process->ended = clock_now();
@@ -418,6 +465,18 @@ static void end(struct elastic *elastic, const struct membership_action *action)
         say(elastic->table, "process %d (pid %d) is to end: %s", process->slot, process->pid,
             reasons[action->why]);
     process_end(process, steps[action->step]);
+}
+
+void elastic_lose_host(struct elastic *elastic, int host)
+{
+    for (int i = 0; i < elastic->table->count; i++) {
+        struct process *process = elastic->table->list[i];
+        if (process->place.host != host || process->gone_reported)
+            continue;
+        process->apart = process->gone_reported = true;
+        tell(elastic, process,
+             (hvd_news){.kind = HVD_NEWS_OUT, .rank = -1, .reason = "horovodrun has lost its host"});
+    }
 }
 
 void elastic_say_end(struct process *process)
@@ -464,6 +523,7 @@ static void report(struct elastic *elastic, struct process *process, char *text)
         membership_waits(membership, now, process->slot, &wait);
     } else if (sscanf(text, "waits %d %d %d", &wait.after, &holds_state, &wait.lost_rank) == 3) {
         wait.holds_state = holds_state;
+        elastic->table->waited = true;
         membership_waits(membership, now, process->slot, &wait);
     } else if (strcmp(text, "done") == 0) {
         membership_done(membership, now, process->slot);
@@ -548,6 +608,9 @@ void elastic_act(struct elastic *elastic, const struct membership_action *action
     case MEMBERSHIP_PREPARE:
         prepare(elastic, action->host);
         break;
+    case MEMBERSHIP_RELEASE:
+        release(elastic, action->host);
+        break;
     case MEMBERSHIP_EPOCH:
         begin_epoch(elastic, action->epoch);
         break;
@@ -566,7 +629,7 @@ void elastic_act(struct elastic *elastic, const struct membership_action *action
     case MEMBERSHIP_FINISH:
         tell_end(elastic, action);
         break;
-    default: /* a host without processes costs nothing */
+    default:
         break;
     }
 }

@@ -9,7 +9,7 @@
 
 #include "membership/membership.h"
 
-enum elastic_input_kind { ELASTIC_HOST_PREPARED, ELASTIC_HOST_FAILED, ELASTIC_NOT_STARTED };
+enum elastic_input_kind { ELASTIC_HOST_PREPARED, ELASTIC_HOST_UNUSABLE, ELASTIC_NOT_STARTED };
 
 struct elastic {
     struct table *table;
@@ -50,6 +50,8 @@ void elastic_act(struct elastic *elastic, const struct membership_action *action
 /* All actions have been carried out: gives the membership the next input that follows from them; false: there
  * is none. */
 bool elastic_take_input(struct elastic *elastic);
+/* The host is lost: should processes of it live on, they hear that they are out. */
+void elastic_lose_host(struct elastic *elastic, int host);
 /* After each turn of the loop: reports which processes are gone, and sets the timer. */
 void elastic_turn(struct elastic *elastic);
 /* Says what has become of a process that has failed, while the job continues. */

@@ -1,7 +1,6 @@
 /* environment.c - makes the environment of ranks and agents. One thread. Of several sources that set a
  * variable the first one counts. */
 #include "environment.h"
-#include "elastic.h"
 
 #include "base/status.h"
 
@@ -163,7 +162,7 @@ static bool put_place(struct environment *environment, const struct process *pro
            put(environment, "HOROVOD_SECRET=%s", table->secret) &&
            put(environment, "HOROVOD_SLOT=%d", process->slot) &&
            put(environment, "HOROVOD_EPOCH=%d", process->epoch) &&
-           (!elastic_asked(table->options) || put(environment, "HOROVOD_ELASTIC=1")) &&
+           (!table->elastic || put(environment, "HOROVOD_ELASTIC=1")) &&
            (process->page < 0 ||
             put(environment, "HOROVOD_PAGE=/proc/%d/fd/%d", (int)getpid(), process->page));
 }

@@ -247,6 +247,8 @@ void preparation_put(const struct preparation *preparation, struct wire_writer *
     wire_put_string(body, preparation->folder);
     put_words(preparation->environment, body);
     put_words(preparation->command, body);
+    wire_put_string(body, preparation->rendezvous);
+    wire_put_string(body, preparation->secret);
 }
 
 bool preparation_get(struct preparation *preparation, struct wire_reader *body)
@@ -254,7 +256,9 @@ bool preparation_get(struct preparation *preparation, struct wire_reader *body)
     preparation->setup = wire_get_u8(body);
     return wire_get_string(body, preparation->folder, sizeof preparation->folder) &&
            (preparation->environment = get_words(body)) && (preparation->command = get_words(body)) &&
-           *preparation->command && wire_done(body);
+           *preparation->command &&
+           wire_get_string(body, preparation->rendezvous, sizeof preparation->rendezvous) &&
+           wire_get_string(body, preparation->secret, sizeof preparation->secret) && wire_done(body);
 }
 
 bool epoch_init(struct epoch *epoch, int count)
@@ -345,7 +349,7 @@ bool job_terms_get(struct job_terms *terms, struct wire_reader *body)
     terms->count = (int)wire_get_u32(body);
     bool valid = window_get(&terms->at_end, body);
     valid = window_get(&terms->at_failure, body) && valid;
-    return valid && wire_done(body) && terms->count > 0;
+    return valid && wire_done(body) && terms->count >= 0;
 }
 
 void start_put(const struct start *start, struct wire_writer *body)

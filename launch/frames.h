@@ -16,7 +16,8 @@
 /* Numbers stay the same in all releases, so that FRAME_READY of another one is understood. */
 enum frame_kind {
     /* launcher -> agent */
-    FRAME_PREPARE = 1,  /* whether there was a --host-setup (u8); folder; environment; words of the command */
+    FRAME_PREPARE = 1,  /* whether there was a --host-setup (u8); folder; environment; words of the command;
+                           address and secret of the rendezvous of an elastic job, or "" */
     FRAME_FUNCTION = 2, /* more bytes of what all ranks read on stdin (--task) */
     FRAME_SERVE = 3,    /* secret, address to serve the rendezvous at or "" */
     FRAME_EPOCH = 18, /* id of the job, number; slot and rank of each process: assignments to be published */
@@ -27,6 +28,7 @@ enum frame_kind {
     FRAME_SIGNAL = 7, /* slot, signal */
     FRAME_LOOK = 21,  /* number of the look at all ranks of the host, enum stacks */
     FRAME_RECORD_QUERY = 31, /* number of the question; window (watch/history.h): which records are wanted */
+    FRAME_RELEASE = 35,      /* no more processes are started: the agent ends once all have ended */
     /* agent -> launcher */
     FRAME_READY = 8,      /* release; identity of the host; address of ssh's client, of its server */
     FRAME_PREPARED = 9,   /* exit code and text of a fault, or 0 */
@@ -122,6 +124,8 @@ struct preparation {
     char folder[FOLDER_LIMIT];
     char **environment; /* "NAME=value"; ends with NULL */
     char **command;
+    char rendezvous[JOB_ADDRESS_LIMIT]; /* of an elastic job, which the host must reach; otherwise "" */
+    char secret[JOB_SECRET_DIGITS + 1];
 };
 
 /* FRAME_EPOCH: which slot is which rank. */
@@ -138,7 +142,8 @@ struct job_terms {
     char id[JOB_ID_DIGITS + 1], secret[JOB_SECRET_DIGITS + 1], rendezvous[JOB_ADDRESS_LIMIT];
     char host[sizeof((struct host *)0)->name];
     bool verbose;
-    int count; /* number of processes that the agent starts, at least 1; it ends once all have ended */
+    int count; /* number of processes that the agent starts; it ends once all have ended. 0: those of an
+                  elastic job, until FRAME_RELEASE */
     struct history_window at_end, at_failure; /* the records that the agent then sends; most 0: none */
 };
 

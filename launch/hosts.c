@@ -142,14 +142,27 @@ hvd_code hosts_append(struct hosts *hosts, const struct host *host, hvd_status *
     return HVD_OK;
 }
 
+static bool same_entry(const struct host *one, const struct host *other)
+{
+    return strcasecmp(one->name, other->name) == 0 && strcmp(one->user, other->user) == 0 &&
+           one->port == other->port;
+}
+
+const struct host *hosts_find(const struct hosts *hosts, const struct host *host)
+{
+    for (int i = 0; i < hosts->count; i++) {
+        if (same_entry(&hosts->list[i], host))
+            return &hosts->list[i];
+    }
+    return NULL;
+}
+
 static hvd_code add_host(struct hosts *hosts, struct host *host, hvd_status *status)
 {
     host->local = !*host->user && !host->port && is_this_host(host->name);
     for (int i = 0; i < hosts->count; i++) {
         struct host *earlier = &hosts->list[i];
-        bool same = strcasecmp(earlier->name, host->name) == 0 && strcmp(earlier->user, host->user) == 0 &&
-                    earlier->port == host->port;
-        if (same || (earlier->local && host->local && !hosts->apart)) {
+        if (same_entry(earlier, host) || (earlier->local && host->local && !hosts->apart)) {
             int64_t most = setting_by_key("size")->maximum;
             earlier->slots += host->slots < most - earlier->slots ? host->slots : most - earlier->slots;
             return HVD_OK;

@@ -3,19 +3,24 @@
 #ifndef HVD_LAUNCH_HOSTS_H
 #define HVD_LAUNCH_HOSTS_H
 
+#include "base/topology.h"
 #include "bootstrap/starters.h"
 #include "horovod.h"
 
 #include <stdbool.h>
 
+#define HOST_TITLE 384 /* bytes of name, user and port */
+
 struct host {
-    char name[256]; /* without user and port */
-    char user[64];  /* "": ssh's choice */
-    int port;       /* of its sshd; 0: ssh's choice */
-    bool local;     /* this host, which needs no ssh */
-    bool left_out;  /* of an elastic job, which has been reported */
-    int64_t slots;  /* ranks that may run there */
-    int ranks;      /* ranks that do, by hosts_layout */
+    char name[256];  /* without user and port */
+    char user[64];   /* "": ssh's choice */
+    int port;        /* of its sshd; 0: ssh's choice */
+    bool local;      /* this host, which needs no ssh */
+    int64_t slots;   /* ranks that may run there */
+    int ranks;       /* ranks that do, by hosts_layout */
+    int64_t ahead;   /* elastic jobs: by how much its clock was ahead when its connection ended */
+    bool complained; /* elastic jobs: why it can't be used has been reported */
+    char identity[TOPOLOGY_HOST_LIMIT + 24]; /* elastic jobs: equal for entries that are one host */
 };
 
 /* The place of one rank; names as in the environment of ranks (HOROVOD_LOCAL_RANK, ...). */
@@ -47,6 +52,8 @@ hvd_code hosts_add_line(struct hosts *hosts, char *line, int64_t slots, const ch
                         hvd_status *status);
 /* Adds an entry as it is, behind all others. */
 hvd_code hosts_append(struct hosts *hosts, const struct host *host, hvd_status *status);
+/* Finds the entry of the same name, user and port; NULL: there is none. */
+const struct host *hosts_find(const struct hosts *hosts, const struct host *host);
 void hosts_free(struct hosts *hosts);
 
 /* Gives `wanted` ranks (0: as many as there are slots) their places, host by host in the given order. Without

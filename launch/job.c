@@ -108,6 +108,15 @@ static void decide(struct job *job, const struct event *event)
         /* 126 or 127 where the command is at fault, as in a shell. */
         membership_not_started(membership, now, event->process->slot, event->exit_code);
         break;
+    case EVENT_HOST_PREPARED:
+        membership_host_prepared(membership, now, event->host);
+        break;
+    case EVENT_HOST_UNUSABLE:
+        membership_host_failed(membership, now, event->host);
+        break;
+    case EVENT_HOST_LEAVES:
+        membership_host_leaves(membership, now, event->host);
+        break;
     case EVENT_HOST_LOST:
     case EVENT_HOST_SILENT:
         membership_host_lost(membership, now, event->host, event->kind == EVENT_HOST_SILENT);
@@ -130,7 +139,8 @@ static void decide(struct job *job, const struct event *event)
 
 static void on_not_started(struct job *job, const struct event *event)
 {
-    event->process->gone = true;
+    event->process->gone = event->process->gone_reported = true;
+    event->process->ended = clock_now();
     if (!job->table.ending)
         say(&job->table, "%s", event->text);
     process_close_outputs(event->process);
@@ -274,7 +284,9 @@ static void on_lost(struct job *job, const struct event *event)
     int64_t limit = (int64_t)(table->settings->timeout_seconds * CLOCK_SECOND);
     bool earlier =
         event->kind == EVENT_HOST_SILENT && job->failed && event->since + limit < job->failed->ended;
-    if (event->fault && !job->cause && (!table->ending || earlier)) {
+    if (job->is_elastic)
+        elastic_lose_host(&job->elastic, event->host);
+    else if (event->fault && !job->cause && (!table->ending || earlier)) {
         job->lost = *event->fault;
         job->cause = &job->lost;
     }
@@ -402,10 +414,10 @@ static void run_loop(struct job *job)
     while (!job->abandoned &&
            !((table->ending || (job->begun && !job->is_elastic)) && table_finished(table))) {
         uv_run(&table->loop, UV_RUN_ONCE);
-        if (job->is_elastic)
-            elastic_turn(&job->elastic);
         if (table->starter->turn)
             table->starter->turn(table);
+        if (job->is_elastic)
+            elastic_turn(&job->elastic);
         check_sink(job, table->out);
         check_sink(job, table->err);
         for (int i = 0; i < table->count; i++) {
@@ -489,6 +501,7 @@ int job_run(const struct options *options, const struct settings *settings, stru
     job.is_elastic = elastic_asked(options) && !elastic_configure(&config, options, hosts, &status);
     job.membership = membership_new(&config);
     if (job.is_elastic) {
+        job.table.elastic = true;
         job.table.size = config.start;
         job.table.most = elastic_most(&config);
         job.elastic = (struct elastic){.table = &job.table, .membership = job.membership, .act = act};

@@ -44,18 +44,6 @@ static hvd_code read_settings(struct options *options, struct settings *settings
     return log_configure(settings, status);
 }
 
-/* Elastic jobs reach no other host yet. */
-static hvd_code check_local(const struct hosts *hosts, hvd_status *status)
-{
-    for (int i = 0; i < hosts->count; i++) {
-        if (!hosts->list[i].local)
-            return status_set(status, HVD_UNSUPPORTED,
-                              "host %s: elastic jobs (--min-np) run on this host only in this version",
-                              hosts->list[i].name);
-    }
-    return HVD_OK;
-}
-
 static hvd_code read_hosts(const struct options *options, struct hosts *hosts, hvd_status *status)
 {
     struct membership_config ignored;
@@ -73,7 +61,6 @@ static hvd_code read_hosts(const struct options *options, struct hosts *hosts, h
     TRY(hosts_layout(hosts, options->num_proc, status));
     if (!elastic_asked(options))
         return HVD_OK;
-    TRY(check_local(hosts, status));
     return elastic_configure(&ignored, options, hosts, status);
 }
 
@@ -91,12 +78,21 @@ static int usage_error(const struct options *options, const hvd_status *status)
     return EXIT_USAGE;
 }
 
+/* Names of this host, of which an elastic job may have several, need no agent. */
+static bool all_local(const struct hosts *hosts)
+{
+    for (int i = 0; i < hosts->count; i++) {
+        if (!hosts->list[i].local)
+            return false;
+    }
+    return true;
+}
+
 static int run_job(const struct options *options, const struct settings *settings, struct hosts *hosts,
                    struct guard *guard)
 {
     hvd_status status;
-    guard->has_agents = !elastic_asked(options) &&
-                        (hosts->count > 1 || (hosts->count && !hosts->list->local) || options->host_setup);
+    guard->has_agents = options->discovery_script || options->host_setup || !all_local(hosts);
     if ((options->parent && guard_end_with_parent((pid_t)options->parent, &status)) ||
         guard_fork(guard, &status)) {
         fprintf(stderr, "horovodrun: %s\n", status.text);

@@ -309,6 +309,14 @@ struct process *table_add(struct table *table, int slot, const struct place *pla
     return process;
 }
 
+int table_count_running(const struct table *table)
+{
+    int count = 0;
+    for (int i = 0; i < table->count; i++)
+        count += table->list[i]->pid && !table->list[i]->gone;
+    return count;
+}
+
 hvd_code table_serve(struct table *table, const struct addresses *addresses, hvd_status *status)
 {
     char own[ADDRESSES_TEXT];
@@ -392,7 +400,8 @@ void table_release(struct table *table, void (*released)(struct process *process
 {
     int oldest;
     while (!table->ending && (oldest = find_oldest(table)) >= 0) {
-        released(table->list[oldest]);
+        if (released)
+            released(table->list[oldest]);
         process_free(table->list[oldest]);
         table->count--;
         memmove(table->list + oldest, table->list + oldest + 1,

@@ -25,6 +25,7 @@ struct sampler;
 struct exporter;
 struct monitor;
 struct record_query;
+struct remote;
 struct starter_ops;
 struct table;
 
@@ -58,6 +59,7 @@ struct process {
     int fault_number;       /* of its first record, among all of the job */
     uint32_t seen;          /* number of the last look (monitor.h) that has found its page */
     int page;               /* a descriptor of its page (watch/page.h); -1: it has none */
+    struct remote *remote;  /* the starter `agents`: the agent of its host; NULL: not started, or lost */
     struct history history; /* what its agent has last sent of its page */
     struct output outputs[OUTPUTS];
 };
@@ -68,6 +70,9 @@ enum event_kind {
     EVENT_NOT_STARTED,   /* the command could not be started; exit_code: a shell's (126, 127), or 0 */
     EVENT_ENDED,         /* the process has ended; exit_code, signal */
     EVENT_HOST_FAILED,   /* hosts could not be prepared, which has been reported; exit_code */
+    EVENT_HOST_PREPARED, /* elastic jobs: the host can start processes */
+    EVENT_HOST_UNUSABLE, /* elastic jobs: it can't, which has been reported */
+    EVENT_HOST_LEAVES,   /* elastic jobs: its processes are to leave the job */
     EVENT_HOST_LOST,     /* the connection to a host has ended, and its processes count as gone */
     EVENT_HOST_SILENT,   /* a host has been silent for too long, and its processes count as gone */
     EVENT_OUTPUT_FAILED, /* the launcher can't write; exit_code */
@@ -82,7 +87,7 @@ struct event {
     struct process *process; /* NULL: it concerns no process */
     int exit_code, signal;
     const char *text; /* of EVENT_NOT_STARTED: why; of EVENT_SIGNALLED: to whom, "host b: its agent " or "" */
-    int host;         /* of EVENT_HOST_LOST and _SILENT: its index in table->hosts */
+    int host;         /* of events of one host: its index in table->hosts */
     const hvd_fault *fault; /* of EVENT_FAULT: the record; of EVENT_HOST_LOST and _SILENT: why, or NULL */
     int64_t since;          /* of EVENT_HOST_SILENT: when the host was last heard of, clock_now's */
 };
@@ -95,6 +100,8 @@ struct table {
     struct process **list; /* [count] in the order of their slots; some may have been released */
     int count;
     int epoch, size; /* the epoch that has begun, and its number of ranks */
+    bool elastic;    /* processes and hosts come and go */
+    bool waited;     /* elastic jobs: a process waits for the epoch after this one */
     int most;        /* ranks of which statistics are kept */
     char id[JOB_ID_DIGITS + 1], secret[JOB_SECRET_DIGITS + 1];
     const char *attached; /* the id, or its start, of a job that something else has started; NULL: none */
@@ -140,8 +147,12 @@ struct process *table_find(const struct table *table, int slot);
 struct process *table_add(struct table *table, int slot, const struct place *place);
 
 /* Releases the rows of processes that are gone, which has been reported, and whose output is complete, except
- * the newest few, which reports may name. Calls `released` for each before. Not while the job ends. */
+ * the newest few, which reports may name. Calls `released`, unless it is NULL, for each before. Not while the
+ * job ends. */
 void table_release(struct table *table, void (*released)(struct process *process));
+
+/* Counts the processes that were started, and are not gone. */
+int table_count_running(const struct table *table);
 
 /* Serves the rendezvous at these addresses, and fills rendezvous_address. */
 hvd_code table_serve(struct table *table, const struct addresses *addresses, hvd_status *status);

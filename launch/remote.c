@@ -96,7 +96,7 @@ void remote_call(struct remote *remote,
     int own[2] = {-1, -1}, ends[3] = {-1, -1, -1};
     /* SIGTERM lets srun end its tasks; guard.h describes what SIGKILL would leave behind. */
     struct child child = {
-        .words = ssh_words(remote->table, remote->host), .file_count = 3, .end_signal = SIGTERM};
+        .words = ssh_words(remote->table, remote_host(remote)), .file_count = 3, .end_signal = SIGTERM};
     int error = child.words ? open_pipes(remote, own, ends) : UV_ENOMEM;
     if (error) {
         remote_fail(remote, 1, "can't call it: %s", uv_strerror(error));
@@ -147,7 +147,7 @@ void remote_explain(struct remote *remote, char *text, size_t capacity)
                  say_outcome(remote->exit_code, remote->signal, outcome, sizeof outcome));
     } else {
         wire_put_u8(&remote->said, 0);
-        ssh_explain(remote->table, remote->host, remote->exit_code,
+        ssh_explain(remote->table, remote_host(remote), remote->exit_code,
                     remote->said.failed ? "" : (char *)remote->said.bytes, text, capacity);
     }
 }

@@ -16,9 +16,14 @@ enum remote_state { REMOTE_CALLED, REMOTE_READY, REMOTE_PREPARED, REMOTE_STARTED
 
 struct remote {
     struct table *table;
-    struct host
-        *host; /* in table->hosts; NULL: its ranks have gone to another entry, which is the same host */
+    int host; /* its index in table->hosts; -1: its ranks have gone to another entry, which is the same host
+               */
     enum remote_state state;
+    int64_t deadline;      /* for the host to be prepared */
+    bool leaving;          /* elastic jobs: it was told to; it is released once no process is left there */
+    bool released;         /* elastic jobs: no process follows, so that its end is no loss */
+    bool reported;         /* elastic jobs: that its host is prepared, unusable or lost */
+    bool closed;           /* elastic jobs: its handles are being closed */
     pid_t pid;             /* of the process (ssh or srun) that starts the agent */
     bool running;          /* that process */
     int exit_code, signal; /* of that process */
@@ -33,6 +38,11 @@ struct remote {
     char fault[FAULT_LIMIT];                                  /* "": none */
     int fault_code;                                           /* horovodrun's exit code */
 };
+
+static inline struct host *remote_host(const struct remote *remote)
+{
+    return &remote->table->hosts->list[remote->host];
+}
 
 /* Calls the host: the frames of its agent are passed to `receive`, whose frames->owner is the host. */
 void remote_call(struct remote *remote,

@@ -12,6 +12,10 @@
 struct starter_ops {
     /* Prepares the hosts and serves the rendezvous: EVENT_PREPARED or EVENT_HOST_FAILED follows. */
     hvd_code (*open)(struct table *table, hvd_status *status);
+    /* Elastic jobs: prepares one host, whose processes may be started after EVENT_HOST_PREPARED; otherwise
+     * EVENT_HOST_UNUSABLE follows. NULL: all hosts are prepared. */
+    hvd_code (*prepare)(struct table *table, int host, hvd_status *status);
+    void (*release)(struct table *table, int host); /* no process is left there, and none follows */
     /* Publishes which slot is which rank: EVENT_ASSIGNED or EVENT_HOST_FAILED follows. */
     hvd_code (*assign)(struct table *table, const struct epoch *epoch, hvd_status *status);
     /* Starts the process of the row. On failure exit_code of the row is a shell's (126, 127), or 0. What is

@@ -1,6 +1,7 @@
 /* fuzz_agent.c - any bytes as the frames between launcher and agents, a few at a time. The first byte is 0
  * for those that the launcher sends to an agent, 2 for those that it sends to `horovodrun --status`, and 3
- * if that has asked for a timeline; otherwise they are an agent's, after the output of a shell. */
+ * if that has asked for a timeline; otherwise they are an agent's, after the output of a shell: 4 for those
+ * of a host of an elastic job, on which two processes run. */
 #include "base/status.h"
 #include "launch/agents.h"
 #include "launch/monitor.h"
@@ -61,7 +62,7 @@ static void receive_as_agent(struct frames *frames, enum frame_kind kind, struct
         abort();
     if (kind == FRAME_EPOCH && epoch_get(&epoch, body) && epoch.count < 0)
         abort();
-    if (kind == FRAME_JOB && job_terms_get(&terms, body) && terms.count < 1)
+    if (kind == FRAME_JOB && job_terms_get(&terms, body) && terms.count < 0)
         abort();
     struct history_window window;
     if (kind == FRAME_RECORD_QUERY && window_get(&window, body) &&
@@ -159,8 +160,19 @@ static void on_event(struct table *table, const struct event *event)
         abort();
 }
 
+/* As after FRAME_START. */
+static void pretend_start(struct table *table, int slot)
+{
+    struct process *process = table->list[slot];
+    process->remote = table->agents->list[process->place.host];
+    process->gone = false;
+    for (int i = 0; i < OUTPUT_RESULT; i++)
+        if (output_open_fed(&process->outputs[i], NULL))
+            abort();
+}
+
 /* Two hosts; the agent of the second is prepared, all frames come from the first. */
-static void read_as_launcher(const uint8_t *bytes, size_t length)
+static void read_as_launcher(const uint8_t *bytes, size_t length, bool elastic)
 {
     static char *nothing = NULL; /* environ outlives this call */
     char *words[] = {"true", NULL};
@@ -171,7 +183,7 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
     struct settings settings = {.timeline = "", .timeline_ranks = "0", .failure_timeline = "folder"};
     struct hosts hosts = {0};
     struct agents *agents = calloc(1, sizeof *agents);
-    struct remote *list = calloc(2, sizeof *list), **of_host = calloc(2, sizeof(struct remote *));
+    struct remote **list = calloc(2, sizeof(struct remote *));
     struct guard guard = {.has_agents = true};
     struct table table = {.options = &options,
                           .guard = &guard,
@@ -179,6 +191,7 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
                           .hosts = &hosts,
                           .starter = &agents_starter,
                           .size = RANKS,
+                          .elastic = elastic,
                           .function = -1,
                           .input = -1,
                           .agents = agents,
@@ -186,24 +199,27 @@ static void read_as_launcher(const uint8_t *bytes, size_t length)
     environ = &nothing;
     table.out = table.err = &table.sinks[0];
     table.out->error = EPIPE; /* it takes nothing */
-    if (!options.values || !agents || !list || !of_host ||
-        hosts_parse(&hosts, "10.9.9.1:2,10.9.9.2:1", &status) || hosts_layout(&hosts, RANKS, &status) ||
-        uv_loop_init(&table.loop) || uv_timer_init(&table.loop, &table.clock))
+    if (!options.values || !agents || !list || hosts_parse(&hosts, "10.9.9.1:2,10.9.9.2:1", &status) ||
+        hosts_layout(&hosts, RANKS, &status) || uv_loop_init(&table.loop) ||
+        uv_timer_init(&table.loop, &table.clock))
         abort();
     monitor_init(&monitor, &table);
     record_query_init(&record_query, &table);
-    *agents = (struct agents){.list = list, .count = 2, .of_host = of_host, .assigning = true};
+    *agents = (struct agents){.list = list, .count = 2, .assigning = !elastic, .started = elastic};
     for (int i = 0; i < 2; i++) {
-        list[i] =
-            (struct remote){.table = &table, .host = &hosts.list[i], .frames.to = -1, .errors.file = -1};
-        list[i].state = i ? REMOTE_PREPARED : REMOTE_CALLED;
-        of_host[i] = &list[i];
+        list[i] = calloc(1, sizeof *list[i]);
+        if (!list[i])
+            abort();
+        *list[i] = (struct remote){.table = &table, .host = i, .frames.to = -1, .errors.file = -1};
+        list[i]->state = i ? REMOTE_PREPARED : elastic ? REMOTE_STARTED : REMOTE_CALLED;
     }
     for (int i = 0; i < RANKS; i++)
         if (!table_add(&table, i, &hosts.places[i]))
             abort();
+    for (int i = 0; elastic && i < hosts.list[0].ranks; i++)
+        pretend_start(&table, i);
     struct source source = {
-        .frames = {.owner = &list[0], .receive = agents_receive, .limit = FRAME_LIMIT_ANSWER}};
+        .frames = {.owner = list[0], .receive = agents_receive, .limit = FRAME_LIMIT_ANSWER}};
     source.frames.awaits_preamble = true;
     read_all(&source, bytes, length);
     table_close(&table);
@@ -225,7 +241,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     } else if (bytes[0] == 3) {
         read_as_record_query(bytes + 1, length - 1);
     } else {
-        read_as_launcher(bytes + 1, length - 1);
+        read_as_launcher(bytes + 1, length - 1, bytes[0] == 4);
     }
     return 0;
 }

@@ -62,7 +62,9 @@ class Agent:
                 return body
 
     def prepare(self, folder: Path, *command: str) -> None:
-        self.send("PREPARE", bytes([0]) + text(str(folder)) + words("MINE=1") + words(*command))
+        self.send(
+            "PREPARE", bytes([0]) + text(str(folder)) + words("MINE=1") + words(*command) + text("", "")
+        )
         assert struct.unpack_from("<I", self.expect("PREPARED"))[0] == 0
 
     def announce(self, count: int) -> None:
@@ -124,6 +126,19 @@ def test_a_process_that_must_not_start(agent: Agent, launcher: Launcher, announc
     if announced:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_an_agent_of_an_elastic_job(agent: Agent, launcher: Launcher) -> None:
+    """It stays without processes until it is released, and then until the last one has ended."""
+    agent.prepare(launcher.folder, "sleep", "100")
+    agent.announce(0)
+    for slot in range(2):
+        agent.start(slot=slot, rank=1, size=2, epoch=slot)
+        if slot:
+            agent.send("RELEASE", b"")
+        agent.send("SIGNAL", number(slot, signal.SIGKILL))
+        assert agent.expect("GONE") == number(slot)
+    assert agent.process.wait(DEADLINE) == 0
 
 
 def test_assignments_are_published(agent: Agent, launcher: Launcher) -> None:
