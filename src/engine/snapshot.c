@@ -274,7 +274,7 @@ hvd_code hvd_snapshot_wait(hvd_snapshot *snapshot, hvd_context *context, hvd_sta
             return status_ok(status);
         hvd_code code = fault.code ? fault.code : check_waiting(snapshot, context, waited, missing, &fault);
         if (code) {
-            copier_abandon(&snapshot->copier);
+            copier_finish(&snapshot->copier); /* the others must see a share that differs */
             return status_copy(status, &fault);
         }
         futex_wait_shared(&head->news, news, clock_now() + WAIT_SLICE);

@@ -96,6 +96,8 @@ hvd_code copier_start(struct copier *copier, const struct copier_task *task, hvd
         copier->runs = true;
     }
     pthread_mutex_lock(&copier->lock);
+    while (copier->busy) /* a share is published a moment before its task ends */
+        pthread_cond_wait(&copier->change, &copier->lock);
     atomic_store(&copier->abandoned, false);
     copier->task = *task;
     copier->busy = true;
@@ -104,13 +106,18 @@ hvd_code copier_start(struct copier *copier, const struct copier_task *task, hvd
     return HVD_OK;
 }
 
-void copier_abandon(struct copier *copier)
+void copier_finish(struct copier *copier)
 {
-    atomic_store(&copier->abandoned, true);
     pthread_mutex_lock(&copier->lock);
     while (copier->busy)
         pthread_cond_wait(&copier->change, &copier->lock);
     pthread_mutex_unlock(&copier->lock);
+}
+
+void copier_abandon(struct copier *copier)
+{
+    atomic_store(&copier->abandoned, true);
+    copier_finish(copier);
 }
 
 hvd_code copier_outcome(struct copier *copier, hvd_status *status)

@@ -34,8 +34,10 @@ hvd_code copier_run(const struct copier_task *task, const atomic_bool *abandoned
 
 void copier_init(struct copier *copier);
 void copier_fini(struct copier *copier);
-/* Starts the next task; the last one has ended. */
+/* Starts the next task. The share of the last one is published, or it was abandoned. */
 hvd_code copier_start(struct copier *copier, const struct copier_task *task, hvd_status *status);
+/* Waits for the end of the task that runs. */
+void copier_finish(struct copier *copier);
 /* Ends the task that runs, which may leave its share unpublished. */
 void copier_abandon(struct copier *copier);
 /* Returns HVD_IN_PROGRESS, or the outcome of the last task. Any thread. */

@@ -105,6 +105,20 @@ TEST(test_alone)
     hvd_snapshot_free(NULL);
 }
 
+TEST(test_short_ones_follow_each_other)
+{
+    hvd_snapshot *snapshot = make_snapshot();
+    for (int64_t version = 0; version < 3000; version++) {
+        hvd_memory part = {&version, sizeof version};
+        CHECK_OK(hvd_snapshot_save(snapshot, NULL, version, &part, 1, &check_status));
+        CHECK_OK(hvd_snapshot_wait(snapshot, NULL, &check_status));
+        int64_t read = -1;
+        CHECK_OK(hvd_snapshot_read(snapshot, version, 0, &read, sizeof read, &check_status));
+        CHECK(read == version, "%lld", (long long)read);
+    }
+    hvd_snapshot_free(snapshot);
+}
+
 /* What is being copied when a snapshot is freed, or joins, is not needed any longer. */
 static void leave_while_copying(struct member *member)
 {

@@ -81,12 +81,14 @@ def test_buffers_are_those_of_each_rank(rank: int) -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "adasum", "process set"])
 def test_what_is_not_equal_on_all_ranks_is_copied_by_each(
-    kind: str, rank: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, rank: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if kind == "process set" and size == 1:
+        pytest.skip("needs several ranks")
     monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
     model = network(rank)
     optimizer = OPTIMIZERS["sgd"](model)
-    mine = hvd.add_process_set([0])
+    mine = hvd.add_process_set([0]) if size > 1 else hvd.global_process_set
     if kind == "adasum":
         optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), op=hvd.Adasum)
     elif kind == "process set":
@@ -102,7 +104,8 @@ def test_what_is_not_equal_on_all_ranks_is_copied_by_each(
         model[0].weight.zero_()
     state.restore()
     assert same(contents(model), kept)
-    hvd.remove_process_set(mine)
+    if size > 1:
+        hvd.remove_process_set(mine)
 
 
 def test_a_save_by_the_program_is_in_this_process(rank: int) -> None:
