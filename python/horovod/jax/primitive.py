@@ -107,14 +107,14 @@ class _Traces:
 
 
 def _placement() -> Any:
-    return _core.placement()[:2], [each.ranks for _, each in registered()]
+    return _core.placement()[:2], [(number, each.ranks) for number, each in registered()]
 
 
 traces = _Traces()
 
 
 def _types(*arrays: Any, spec: Spec) -> list[Any]:
-    if spec.operation.result in ("joined", "part"):
+    if spec.process_set or spec.operation.result in ("joined", "part"):
         traces.depend_on_ranks()
     mesh = jax.sharding.get_abstract_mesh()
     _check_devices(mesh.size if mesh.manual_axes else 1)  # also here: before derivatives in shard_map
