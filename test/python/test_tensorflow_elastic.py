@@ -152,6 +152,23 @@ def test_a_session_of_tensorflow_1(rank: int) -> None:
         assert session.run(x) == 0
 
 
+def test_passes_of_a_step_are_forgotten_in_tensorflow_1() -> None:
+    graph = tf.Graph()
+    with graph.as_default(), tf.compat.v1.Session() as session:
+        x = tf.compat.v1.get_variable("x", initializer=1.0)
+        plain = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+        train = hvd.DistributedOptimizer(plain, backward_passes_per_step=2, op=hvd.Average).minimize(3 * x)
+        session.run([tf.compat.v1.global_variables_initializer(), tf.compat.v1.local_variables_initializer()])
+        graph.finalize()
+        state = hvd.elastic.TensorFlowState(session=session)
+        session.run(train)
+        state.on_reset()
+        session.run(train)
+        assert session.run(x) == 1
+        session.run(train)
+        assert session.run(x) == -5
+
+
 def test_a_newcomer_takes_over_the_name_of_the_optimizer(rank: int) -> None:
     """It has a number, which counts the optimizers that have been used, and may have used fewer of them."""
     made = []

@@ -12,13 +12,15 @@ from horovod.common import epochs
 
 Reduce = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]  # of gradients and their variables
 
+PASSES = "horovod_passes"  # the collection of a graph that has the variables of all sums
+
 
 def _zeros(shape: Any, dtype: Any) -> Any:
     return tf.compat.v1.Variable(
         tf.zeros(shape, dtype),
         trainable=False,
         use_resource=True,
-        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES],
+        collections=[tf.compat.v1.GraphKeys.LOCAL_VARIABLES, PASSES],
     )
 
 

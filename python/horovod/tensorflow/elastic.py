@@ -8,14 +8,13 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from horovod._keras.state import KerasState
-from horovod.common import epochs
 from horovod.common.basics import rank
 from horovod.common.elastic import failure_of_job, own_failure, reset, run_fn
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.leaving import leave as leave
 from horovod.framework.objects import broadcast_object
 from horovod.framework.variables_state import VariablesState
-from horovod.tensorflow.accumulation import Accumulation
+from horovod.tensorflow.accumulation import PASSES
 
 T = TypeVar("T")
 
@@ -112,9 +111,7 @@ class TensorFlowState(VariablesState):
 
     def reset(self) -> None:
         """Forgets the passes of a step that optimizers of TensorFlow 1 have begun."""
-        sums = [each for each in epochs.resettable if isinstance(each, Accumulation)]
-        variables = [variable for each in sums for variable in each.variables]
-        if variables and not tf.executing_eagerly():
+        if not tf.executing_eagerly():
             session = self._in_session()
-            session.run([each.initializer for each in variables if each.graph is session.graph])
+            session.run([each.initializer for each in session.graph.get_collection(PASSES)])
         super().reset()
