@@ -666,8 +666,8 @@ typedef struct hvd_news {
     int32_t notice;            /* bits of hvd_notice */
     const char *reason;        /* for people, of the other two; at most 255 bytes count; NULL: none */
 } hvd_news;
-HVD_API hvd_code hvd_rendezvous_tell(hvd_rendezvous *rendezvous, const char *job, const hvd_news *news,
-                                     hvd_status *status);
+HVD_API hvd_code hvd_rendezvous_send_news(hvd_rendezvous *rendezvous, const char *job, const hvd_news *news,
+                                          hvd_status *status);
 
 /* A watch for what slots report, over all epochs. The key of an entry is the slot. Its value is "entered"
  * once the process has opened its hvd_epochs, "ready" (hvd_epoch_wait after -1), "waits <after> <holds_state>

@@ -281,7 +281,7 @@ static struct place place_of(const struct topology *topology, int host, int rank
                           .cross_size = topology_cross_size(topology, rank)};
 }
 
-static void tell(struct elastic *elastic, const struct process *process, hvd_news news)
+static void send_news(struct elastic *elastic, const struct process *process, hvd_news news)
 {
     struct table *table = elastic->table;
     char slot[SLOT_NAME_LIMIT];
@@ -289,8 +289,8 @@ static void tell(struct elastic *elastic, const struct process *process, hvd_new
     snprintf(slot, sizeof slot, "%d", process->slot);
     news.struct_size = sizeof news;
     news.slot = slot;
-    if (hvd_rendezvous_tell(table->rendezvous, table->id, &news, &status))
-        say(table, "can't tell process %d what is next: %s", process->slot, status.text);
+    if (hvd_rendezvous_send_news(table->rendezvous, table->id, &news, &status))
+        say(table, "can't send process %d the news of what is next: %s", process->slot, status.text);
 }
 
 /* ---- epochs ---------------------------------------------------------------------------------------------
@@ -335,8 +335,8 @@ static hvd_code place_members(struct elastic *elastic, int number, hvd_status *s
         process->epoch = number;
         process->size = elastic->size;
         process->place = place_of(&topology, member->host, rank);
-        tell(elastic, process,
-             (hvd_news){.kind = HVD_NEWS_EPOCH, .epoch = number, .rank = rank, .size = elastic->size});
+        send_news(elastic, process,
+                  (hvd_news){.kind = HVD_NEWS_EPOCH, .epoch = number, .rank = rank, .size = elastic->size});
     }
     topology_free(&topology);
     return HVD_OK;
@@ -394,12 +394,12 @@ static void give_notice(struct elastic *elastic, const struct membership_action 
     for (int rank = 0; rank < elastic->size; rank++) {
         const struct process *process = table_find(elastic->table, elastic->members[rank].slot);
         if (process && !process->gone)
-            tell(elastic, process,
-                 (hvd_news){.kind = HVD_NEWS_EPOCH,
-                            .epoch = action->epoch,
-                            .rank = rank,
-                            .size = elastic->size,
-                            .notice = (int32_t)action->change});
+            send_news(elastic, process,
+                      (hvd_news){.kind = HVD_NEWS_EPOCH,
+                                 .epoch = action->epoch,
+                                 .rank = rank,
+                                 .size = elastic->size,
+                                 .notice = (int32_t)action->change});
     }
 }
 
@@ -460,7 +460,7 @@ static void end(struct elastic *elastic, const struct membership_action *action)
     if (!process)
         return;
     process->apart = true;
-    tell(elastic, process, (hvd_news){.kind = HVD_NEWS_OUT, .rank = -1, .reason = reasons[action->why]});
+    send_news(elastic, process, (hvd_news){.kind = HVD_NEWS_OUT, .rank = -1, .reason = reasons[action->why]});
     if (action->why != MEMBERSHIP_OVER && !process->gone)
         say(elastic->table, "process %d (pid %d) is to end: %s", process->slot, process->pid,
             reasons[action->why]);
@@ -474,8 +474,8 @@ void elastic_lose_host(struct elastic *elastic, int host)
         if (process->place.host != host || process->gone_reported)
             continue;
         process->apart = process->gone_reported = true;
-        tell(elastic, process,
-             (hvd_news){.kind = HVD_NEWS_OUT, .rank = -1, .reason = "horovodrun has lost its host"});
+        send_news(elastic, process,
+                  (hvd_news){.kind = HVD_NEWS_OUT, .rank = -1, .reason = "horovodrun has lost its host"});
     }
 }
 
@@ -596,8 +596,8 @@ static void tell_end(struct elastic *elastic, const struct membership_action *ac
                                              : "its work is complete";
     for (int i = 0; i < elastic->table->count; i++) {
         if (!elastic->table->list[i]->gone)
-            tell(elastic, elastic->table->list[i],
-                 (hvd_news){.kind = HVD_NEWS_OVER, .rank = -1, .reason = reason});
+            send_news(elastic, elastic->table->list[i],
+                      (hvd_news){.kind = HVD_NEWS_OVER, .rank = -1, .reason = reason});
     }
 }
 

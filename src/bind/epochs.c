@@ -118,7 +118,7 @@ PyObject *epochs_notice(PyObject *Py_UNUSED(module), PyObject *epoch)
     return PyLong_FromLong(opened ? hvd_epoch_notice(opened, (int32_t)number) : 0);
 }
 
-PyObject *epochs_done(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+static PyObject *report(hvd_code (*function)(hvd_epochs *, hvd_status *))
 {
     hvd_status status;
     hvd_code code;
@@ -126,22 +126,19 @@ PyObject *epochs_done(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     if (!opened)
         return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    code = hvd_epoch_done(opened, &status);
+    code = function(opened, &status);
     Py_END_ALLOW_THREADS;
     return code ? raise_status(&status) : Py_BuildValue("");
 }
 
+PyObject *epochs_done(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return report(hvd_epoch_done);
+}
+
 PyObject *epochs_leave(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    hvd_status status;
-    hvd_code code;
-    hvd_epochs *opened = current();
-    if (!opened)
-        return NULL;
-    Py_BEGIN_ALLOW_THREADS;
-    code = hvd_epoch_leave(opened, &status);
-    Py_END_ALLOW_THREADS;
-    return code ? raise_status(&status) : Py_BuildValue("");
+    return report(hvd_epoch_leave);
 }
 
 bool epochs_lost(int epoch)

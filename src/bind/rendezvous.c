@@ -169,7 +169,7 @@ static bool read_kind(const char *text, hvd_news_kind *kind)
     return false;
 }
 
-static PyObject *rendezvous_tell(PyObject *object, PyObject *arguments)
+static PyObject *rendezvous_send_news(PyObject *object, PyObject *arguments)
 {
     Rendezvous *self = (Rendezvous *)object;
     const char *job, *kind;
@@ -177,8 +177,8 @@ static PyObject *rendezvous_tell(PyObject *object, PyObject *arguments)
     hvd_news news = {.struct_size = sizeof news};
     hvd_status status;
     hvd_code code;
-    if (!PyArg_ParseTuple(arguments, "sss|iiiis:tell", &job, &news.slot, &kind, &epoch, &rank, &size, &notice,
-                          &news.reason) ||
+    if (!PyArg_ParseTuple(arguments, "sss|iiiis:send_news", &job, &news.slot, &kind, &epoch, &rank, &size,
+                          &notice, &news.reason) ||
         !read_kind(kind, &news.kind))
         return NULL;
     news.epoch = epoch;
@@ -189,7 +189,7 @@ static PyObject *rendezvous_tell(PyObject *object, PyObject *arguments)
     if (!server)
         return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    code = hvd_rendezvous_tell(server, job, &news, &status);
+    code = hvd_rendezvous_send_news(server, job, &news, &status);
     Py_END_ALLOW_THREADS;
     self->busy = false;
     return code ? raise_status(&status) : Py_BuildValue("");
@@ -342,9 +342,10 @@ static PyMethodDef rendezvous_methods[] = {
     {"watch", rendezvous_watch, METH_VARARGS,
      "watch($self, job, epoch, prefix='', /)\n--\n\n"
      "A Watch for the keys of an epoch that begin with `prefix`: \"fault/\" for those of faults."},
-    {"tell", rendezvous_tell, METH_VARARGS,
-     "tell($self, job, slot, kind, epoch=0, rank=-1, size=0, notice=0, reason='', /)\n--\n\n"
-     "Tell a slot of an elastic job that an epoch has begun ('epoch'; once more with a notice: that it is to "
+    {"send_news", rendezvous_send_news, METH_VARARGS,
+     "send_news($self, job, slot, kind, epoch=0, rank=-1, size=0, notice=0, reason='', /)\n--\n\n"
+     "Send a slot of an elastic job the news that an epoch has begun ('epoch'; once more with a notice: that "
+     "it is to "
      "leave it), that it is out of the job ('out'), or that the job is over ('over')."},
     {"watch_slots", rendezvous_watch_slots, METH_VARARGS,
      "watch_slots($self, job, /)\n--\n\n"

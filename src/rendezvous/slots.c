@@ -37,8 +37,8 @@ static void news_encode(struct wire_writer *writer, const hvd_news *news)
     wire_put_string(writer, reason);
 }
 
-hvd_code hvd_rendezvous_tell(hvd_rendezvous *rendezvous, const char *job, const hvd_news *news,
-                             hvd_status *status)
+hvd_code hvd_rendezvous_send_news(hvd_rendezvous *rendezvous, const char *job, const hvd_news *news,
+                                  hvd_status *status)
 {
     char name[RENDEZVOUS_KEY_LIMIT + 1], key[RENDEZVOUS_KEY_LIMIT + 1];
     struct wire_writer value = {0};

@@ -73,10 +73,10 @@ static void expect_ends(struct driver *driver, const char *earlier, int count)
     }
 }
 
-static void tell(struct driver *driver, hvd_news news)
+static void send_news(struct driver *driver, hvd_news news)
 {
     news.struct_size = sizeof news;
-    CHECK_OK(hvd_rendezvous_tell(driver->rendezvous, "elastic", &news, &check_status));
+    CHECK_OK(hvd_rendezvous_send_news(driver->rendezvous, "elastic", &news, &check_status));
 }
 
 /* Begins an epoch: slots[i] is rank i. */
@@ -87,7 +87,7 @@ static void begin(struct driver *driver, int epoch, const char *const *slots, in
         assignments[rank] = (hvd_assignment){slots[rank], rank, NULL};
     CHECK_OK(hvd_rendezvous_assign(driver->rendezvous, "elastic", epoch, assignments, size, &check_status));
     for (int rank = 0; rank < size; rank++)
-        tell(driver, (hvd_news){.slot = slots[rank], .epoch = epoch, .rank = rank, .size = size});
+        send_news(driver, (hvd_news){.slot = slots[rank], .epoch = epoch, .rank = rank, .size = size});
 }
 
 /* ---- a process ----------------------------------------------------------------------------------------- */
@@ -213,9 +213,10 @@ TEST(test_lose_one_and_add_another)
     start(&slots[3], "d", &driver, arrive);
     expect_one(&driver, "d ready");
     for (int rank = 0; rank < 2; rank++)
-        tell(&driver,
-             (hvd_news){
-                 .slot = rank ? "b" : "c", .epoch = 2, .rank = rank, .size = 2, .notice = HVD_NOTICE_ADDED});
+        send_news(
+            &driver,
+            (hvd_news){
+                .slot = rank ? "b" : "c", .epoch = 2, .rank = rank, .size = 2, .notice = HVD_NOTICE_ADDED});
     expect(&driver, (const char *const[]){"b waits 2 1 2", "c waits 2 1 2"}, 2);
     begin(&driver, 3, (const char *const[]){"c", "b", "d"}, 3);
     expect_ends(&driver, "done", 3);
@@ -251,10 +252,10 @@ TEST(test_a_lost_epoch_ends_init)
     driver_open(&driver);
     begin(&driver, 0, (const char *const[]){"a", "b"}, 2);
     start(&slot, "b", &driver, meet_nobody);
-    tell(&driver, (hvd_news){.slot = "b", .epoch = 0, .rank = 1, .size = 2, .notice = HVD_NOTICE_LOST});
+    send_news(&driver, (hvd_news){.slot = "b", .epoch = 0, .rank = 1, .size = 2, .notice = HVD_NOTICE_LOST});
     expect_one(&driver, "b waits 0 1 2");
     /* The process may have missed an epoch that began, and was lost, meanwhile. */
-    tell(&driver, (hvd_news){.slot = "b", .epoch = 1, .rank = 1, .size = 2, .notice = HVD_NOTICE_LOST});
+    send_news(&driver, (hvd_news){.slot = "b", .epoch = 1, .rank = 1, .size = 2, .notice = HVD_NOTICE_LOST});
     expect_one(&driver, "b waits 1 1 -1");
     begin(&driver, 3, (const char *const[]){"b"}, 1);
     expect_ends(&driver, "", 1);
@@ -273,7 +274,8 @@ static void be_sent_away(struct slot *slot)
         code = wait_for(slot, -1, 0.001, &next, &status);
         CHECK(code == HVD_TIMED_OUT, "%s: %s", hvd_code_name(code), status.text);
     }
-    tell(slot->driver, (hvd_news){.slot = slot->name, .kind = HVD_NEWS_OUT, .reason = "host x has failed"});
+    send_news(slot->driver,
+              (hvd_news){.slot = slot->name, .kind = HVD_NEWS_OUT, .reason = "host x has failed"});
     code = wait_for(slot, -1, SECONDS, &next, &status);
     CHECK(code == HVD_REFUSED && strstr(status.text, "host x has failed"), "%s: %s", hvd_code_name(code),
           status.text);
@@ -284,7 +286,7 @@ static void come_too_late(struct slot *slot)
 {
     hvd_status status;
     hvd_epoch next = {.struct_size = sizeof next};
-    tell(slot->driver, (hvd_news){.slot = slot->name, .kind = HVD_NEWS_OVER});
+    send_news(slot->driver, (hvd_news){.slot = slot->name, .kind = HVD_NEWS_OVER});
     hvd_code code = wait_for(slot, -1, SECONDS, &next, &status);
     CHECK(code == HVD_SHUT_DOWN && strstr(status.text, "the job has ended"), "%s: %s", hvd_code_name(code),
           status.text);
@@ -310,7 +312,7 @@ static void read_malformed_news(struct slot *slot)
     hvd_epoch next = {.struct_size = sizeof next};
     hvd_status status;
     hvd_news news = {.slot = slot->name, .epoch = 1, .size = 1, .notice = HVD_NOTICE_ADDED};
-    tell(slot->driver, news);
+    send_news(slot->driver, news);
     CHECK(must_wait(slot, -1, 1) == 1, "another epoch");
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
         CHECK_OK(hvd_rendezvous_put(slot->driver->rendezvous, "elastic/slots", 0, "news/a", malformed[i],
@@ -323,7 +325,7 @@ static void read_malformed_news(struct slot *slot)
         CHECK(hvd_epoch_notice(slot->epochs, 1) == HVD_NOTICE_ADDED, "the notice is forgotten");
     }
     news.epoch = 2;
-    tell(slot->driver, news);
+    send_news(slot->driver, news);
     int64_t end = clock_after(SECONDS); /* the malformed ones may be on their way still */
     while (wait_for(slot, 1, SECONDS, &next, &status) == HVD_MISMATCH)
         CHECK(clock_now() < end, "%s", status.text);
@@ -470,7 +472,8 @@ TEST(test_wrong_news_and_configs_are_refused)
     driver_open(&driver);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         wrong[i].struct_size = sizeof wrong[i];
-        CHECK(hvd_rendezvous_tell(driver.rendezvous, "elastic", &wrong[i], &status) == HVD_INVALID_ARGUMENT,
+        CHECK(hvd_rendezvous_send_news(driver.rendezvous, "elastic", &wrong[i], &status) ==
+                  HVD_INVALID_ARGUMENT,
               "news %d were taken", (int)i);
     }
     CHECK(config && hvd_epochs_open(config, &epochs, &status) == HVD_INVALID_ARGUMENT &&

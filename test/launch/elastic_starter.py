@@ -164,7 +164,7 @@ class ElasticJob:
             self.notice |= change
             for rank, slot in enumerate(self.members):
                 size = len(self.members)
-                self.server.tell(JOB, slot, "epoch", self.epoch, rank, size, self.notice)
+                self.server.send_news(JOB, slot, "epoch", self.epoch, rank, size, self.notice)
 
     def _is_done(self, slot: str) -> bool:
         return slot in self.done
@@ -201,13 +201,13 @@ class ElasticJob:
 
     def _begin(self, members: list[str]) -> None:
         for slot in self.excluded:
-            self.server.tell(JOB, slot, "out", 0, -1, 0, 0, "as the test wants")
+            self.server.send_news(JOB, slot, "out", 0, -1, 0, 0, "as the test wants")
         self.excluded.clear()
         self.epoch, self.notice, self.members = self.epoch + 1, 0, members
         self.newest = max(self.newest, *map(int, members))
         self.server.assign(JOB, self.epoch, [(slot, rank, None) for rank, slot in enumerate(members)])
         for rank, slot in enumerate(members):
-            self.server.tell(JOB, slot, "epoch", self.epoch, rank, len(members))
+            self.server.send_news(JOB, slot, "epoch", self.epoch, rank, len(members))
 
     def until(self, condition: Callable[[], bool], seconds: float = 40) -> None:
         end = time.monotonic() + seconds
@@ -220,7 +220,7 @@ class ElasticJob:
         """Goes on until the members are done; then the job is over for the others."""
         self.until(lambda: all(map(self._is_done, self.members)))
         for slot in filter(self.lives, self.processes):
-            self.server.tell(JOB, slot, "over", 0, -1, 0, 0, "all others are done")
+            self.server.send_news(JOB, slot, "over", 0, -1, 0, 0, "all others are done")
         self.until(lambda: all(self.code(slot) is not None for slot in self.processes))
 
     def stop(self) -> None:

@@ -120,10 +120,10 @@ def test_a_survivor_waits_and_is_taken_out(driver: Driver) -> None:
     driver.wait_for("a", b"waits 0 1 1")
     assert victim.wait(DEADLINE) == 3
     driver.rendezvous.assign(JOB, 1, [("a", 0, None)])
-    driver.rendezvous.tell(JOB, "a", "epoch", 1, 0, 1)
-    driver.rendezvous.tell(JOB, "a", "epoch", 1, 0, 1, 2)
+    driver.rendezvous.send_news(JOB, "a", "epoch", 1, 0, 1)
+    driver.rendezvous.send_news(JOB, "a", "epoch", 1, 0, 1, 2)
     driver.wait_for("a", b"waits 1 0 -1")
-    driver.rendezvous.tell(JOB, "a", "out", 0, -1, 0, 0, "host x is bad")
+    driver.rendezvous.send_news(JOB, "a", "out", 0, -1, 0, 0, "host x is bad")
     driver.wait_for("a", b"")
     assert survivor.wait(DEADLINE) == 0
 
@@ -131,9 +131,9 @@ def test_a_survivor_waits_and_is_taken_out(driver: Driver) -> None:
 def test_a_lost_epoch_ends_init(driver: Driver) -> None:
     driver.rendezvous.assign(JOB, 0, [("a", 0, None), ("b", 1, None)])
     alone = driver.start("a", ALONE)
-    driver.rendezvous.tell(JOB, "a", "epoch", 0, 0, 2, 4)
+    driver.rendezvous.send_news(JOB, "a", "epoch", 0, 0, 2, 4)
     driver.wait_for("a", b"waits 0 1 -1")
-    driver.rendezvous.tell(JOB, "a", "over")
+    driver.rendezvous.send_news(JOB, "a", "over")
     assert alone.wait(DEADLINE) == 0
 
 
@@ -163,9 +163,9 @@ def test_ranks_end_with_their_starter(launcher: Launcher) -> None:
 
 def test_wrong_news_are_refused(driver: Driver) -> None:
     with pytest.raises(ValueError, match="'epoch', 'out' or 'over', not 'begins'"):
-        driver.rendezvous.tell(JOB, "a", "begins")
+        driver.rendezvous.send_news(JOB, "a", "begins")
     with pytest.raises(ValueError, match="slot 'a' as rank 3 of 2"):
-        driver.rendezvous.tell(JOB, "a", "epoch", 1, 3, 2)
+        driver.rendezvous.send_news(JOB, "a", "epoch", 1, 3, 2)
 
 
 def test_without_an_elastic_job() -> None:

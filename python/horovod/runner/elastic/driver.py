@@ -351,7 +351,7 @@ class ElasticDriver:
         reason = action["text"] or ("it has failed" if action["exit_code"] else "its work is complete")
         for process in self._processes.values():
             if not process.result:
-                self._tell(process.slot, "over", 0, -1, 0, 0, reason)
+                self._send_news(process.slot, "over", 0, -1, 0, 0, reason)
         self._shut_down()
 
     def _start_process(self, action: Action) -> None:
@@ -373,17 +373,17 @@ class ElasticDriver:
             process = self._processes[slot]
             process.is_out = True
             process.stop.set()
-            self._tell(slot, "out", 0, -1, 0, 0, action["text"])
+            self._send_news(slot, "out", 0, -1, 0, 0, action["text"])
 
     def _give_notice(self, action: Action) -> None:
         if action["change"] & LOST:
             self._lost = action["epoch"]
         for slot, place in self._members.items():
-            self._tell(slot, "epoch", action["epoch"], place.rank, place.size, action["change"])
+            self._send_news(slot, "epoch", action["epoch"], place.rank, place.size, action["change"])
 
-    def _tell(self, slot: int, *news: Any) -> None:
+    def _send_news(self, slot: int, *news: Any) -> None:
         if isinstance(self._rendezvous, RendezvousServer):
-            self._rendezvous.tell(slot, *news)
+            self._rendezvous.send_news(slot, *news)
 
     def _shut_down(self) -> None:
         with self._changed:

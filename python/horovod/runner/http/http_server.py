@@ -97,7 +97,7 @@ class RendezvousServer:
             assigned = [(str(place.slot), place.rank, place.hostname) for place in places]
             self._rendezvous.assign(self._job(), places[0].epoch, assigned)
             for place in places:
-                self.tell(place.slot, "epoch", place.epoch, place.rank, place.size)
+                self.send_news(place.slot, "epoch", place.epoch, place.rank, place.size)
 
     def _job(self) -> str:
         """Returns the name that ranks derive from the port (``horovod.common.starter``)."""
@@ -108,9 +108,9 @@ class RendezvousServer:
             raise ValueError("RendezvousServer: it has not been started, or was stopped")
         return self._rendezvous
 
-    def tell(self, slot: int, *news: Any) -> None:
-        """Sends news to a process of an elastic job, see ``_core.Rendezvous.tell``."""
-        self._started().tell(self._job(), str(slot), *news)
+    def send_news(self, slot: int, *news: Any) -> None:
+        """Sends news to a process of an elastic job, see ``_core.Rendezvous.send_news``."""
+        self._started().send_news(self._job(), str(slot), *news)
 
     def watch_slots(self) -> _core.Watch:
         """Returns a watch for what the processes of an elastic job report; close it before ``stop``."""
