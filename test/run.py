@@ -351,13 +351,13 @@ def run_soak(result: Result) -> None:
     result.add("clang-tidy to its own limit", "passed" if clang_tidy(result, whole=True) else "failed")
     cuts = [sys.executable, "test/launch/cuts.py", "--limit", "10", "--outages", "3,6,8", "--repeat", "3"]
     result.add("30 cuts and 9 outages between hosts", "passed" if result.call(*cuts) else "failed")
-    for chosen, what in (
+    for case, what in (
         ("random_kills", "100 kills in one elastic job"),
         ("random_stops", "100 stops in one elastic job"),
         ("many_resets", "200 resets in one process"),
     ):
-        elastic = [*pytest_words(["test/launch/test_elastic_training.py"], "/dev/null"), "-k", chosen]
-        done = result.call(*elastic, HOROVOD_TEST_KILLS="100", **whole)
+        training = pytest_words(["test/launch/test_elastic_training.py"], "/dev/null")
+        done = result.call(*training, "-k", case, HOROVOD_TEST_KILLS="100", **whole)
         result.add(what, "passed" if done else "failed")
     for fault in ("killed", "stopped", "slow_links"):
         for victim in ("root", "leader", "other"):

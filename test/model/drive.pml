@@ -467,7 +467,7 @@ inline push(operation)
 inline hvd_submit(operation)
 {
     push(operation);
-    drive_notify() /* |submit: drive_notify(context)| */
+    drive_notify() /* |api_submit: drive_notify(context)| */
 }
 
 /* Leaves `mine` false when another thread took over. */
