@@ -224,12 +224,12 @@ static hvd_code check_settings(const struct mesh_config *config, hvd_status *sta
 }
 
 /* Publishes a failure before connections end, so that a peer that loses its connection finds the cause. A
- * rank that has published one, or has ended, is lost: this system has refused nothing. */
+ * rank that has published one before it joined, or has ended, is lost: this system has refused nothing. */
 static hvd_code publish_failure(const struct mesh_config *config, hvd_code code, hvd_status *status)
 {
     bool own = code == HVD_OUT_OF_MEMORY || code == HVD_SYSTEM;
     if ((own || code == HVD_UNSUPPORTED) && address_record_failure(config, status))
-        return status->code = HVD_PEER_LOST;
+        return status->code = config->hub ? HVD_SYSTEM : HVD_PEER_LOST;
     if (own)
         address_record_fail(config, status);
     return status->cause == HVD_CAUSE_CONNECTION ? status->code = HVD_PEER_LOST : code;

@@ -304,6 +304,7 @@ class TorchState(ObjectState):
         self,
         model: torch.nn.Module | None = None,
         optimizer: torch.optim.Optimizer | None = None,
+        *,
         global_batch: int | None = None,
         rng: bool = False,
         **kwargs: Any,
