@@ -28,12 +28,7 @@ JOBS = [
     ("jax", "fit"),
     ("torch", "fit"),
 ]
-OFTEN = [
-    ("tensorflow", "function"),
-    ("tensorflow", "fit"),
-    ("jax", "jit"),
-    ("jax", "fit"),
-]  # as they differ most
+OFTEN = [("tensorflow", "function"), ("jax", "fit")]  # as they differ most
 PACKAGES = {"tensorflow": ["tensorflow"], "jax": ["jax", "optax", "keras"], "torch": ["torch", "keras"]}
 
 
