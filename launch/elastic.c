@@ -448,7 +448,7 @@ static void end(struct elastic *elastic, const struct membership_action *action)
 {
     static const char *const reasons[] = {[MEMBERSHIP_REMOVED] = "its place was taken away",
                                           [MEMBERSHIP_HOST_OUT] = "another process of its host has failed",
-                                          [MEMBERSHIP_LEAVES] = "it was told to leave",
+                                          [MEMBERSHIP_LEAVES] = "it was asked to leave",
                                           [MEMBERSHIP_HUNG] = "it did not come back when all others did",
                                           [MEMBERSHIP_CUT_OFF] = "its connections break again and again",
                                           [MEMBERSHIP_OVER] = "the job ends"};
@@ -500,7 +500,7 @@ static void leave(struct elastic *elastic, struct process *process)
     if (process->step >= STEP_TERM) {
         process_signal(process, SIGTERM);
     } else if (!process->leaves) {
-        say(elastic->table, "process %d (pid %d) was told to leave, which it does once the others can go on",
+        say(elastic->table, "process %d (pid %d) was asked to leave, which it does once the others can go on",
             process->slot, process->pid);
         process->leaves = true;
         membership_leaves(elastic->membership, clock_now(), process->slot);

@@ -43,7 +43,7 @@ struct process {
     struct place place; /* in its epoch */
     int epoch, size;    /* the epoch, and its number of ranks */
     bool apart;         /* elastic jobs: it is not in the running epoch */
-    bool leaves;        /* elastic jobs: it was told to leave */
+    bool leaves;        /* elastic jobs: it was asked to leave */
     bool gone_reported; /* elastic jobs: the membership knows that it is gone; see table_release */
     int pid;            /* also of its process group, on its host; 0: not started */
     bool running;       /* the process itself */

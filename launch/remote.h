@@ -19,13 +19,13 @@ struct remote {
     int host; /* its index in table->hosts; -1: its ranks have gone to another entry, which is the same host
                */
     enum remote_state state;
-    int64_t deadline;      /* for the host to be prepared */
-    bool leaving;          /* elastic jobs: it was told to; it is released once no process is left there */
-    bool released;         /* elastic jobs: no process follows, so that its end is no loss */
-    bool reported;         /* elastic jobs: that its host is prepared, unusable or lost */
-    bool closed;           /* elastic jobs: its handles are being closed */
-    pid_t pid;             /* of the process (ssh or srun) that starts the agent */
-    bool running;          /* that process */
+    int64_t deadline; /* for the host to be prepared */
+    bool leaving;     /* elastic jobs: it was asked to leave, and is released once no process is left there */
+    bool released;    /* elastic jobs: no process follows, so that its end is no loss */
+    bool reported;    /* elastic jobs: that its host is prepared, unusable or lost */
+    bool closed;      /* elastic jobs: its handles are being closed */
+    pid_t pid;        /* of the process (ssh or srun) that starts the agent */
+    bool running;     /* that process */
     int exit_code, signal; /* of that process */
     struct frames frames;
     struct clock_look look;  /* at the clock of the host */

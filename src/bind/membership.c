@@ -212,7 +212,7 @@ static PyObject *next(PyObject *object, PyObject *Py_UNUSED(unused))
         [MEMBERSHIP_SAY] = "say",         [MEMBERSHIP_FINISH] = "finish"};
     static const char *const whys[] = {[MEMBERSHIP_REMOVED] = "its place was taken away",
                                        [MEMBERSHIP_HOST_OUT] = "another process of its host has failed",
-                                       [MEMBERSHIP_LEAVES] = "it was told to leave",
+                                       [MEMBERSHIP_LEAVES] = "it was asked to leave",
                                        [MEMBERSHIP_HUNG] = "it did not come back when all others did",
                                        [MEMBERSHIP_CUT_OFF] = "its connections break again and again",
                                        [MEMBERSHIP_OVER] = "the job ends"};
@@ -313,7 +313,7 @@ static PyMethodDef membership_methods[] = {
      "The function of the process has returned."},
     {"leaves", leaves, METH_VARARGS,
      "leaves($self, now, slot, /)\n--\n\n"
-     "The process was told to leave, which it does once the others can go on."},
+     "The process was asked to leave, which it does once the others can go on."},
     {"ended", ended, METH_VARARGS,
      "ended($self, now, slot, exit_code, signal=0, /)\n--\n\n"
      "The process has ended, and its seat is free."},

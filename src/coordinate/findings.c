@@ -10,7 +10,7 @@ void findings_add(struct coordinator *c, hvd_operation operation, const char *na
     if (c->state == STATE_OPEN && c->findings.length < FINDINGS_LIMIT / 2)
         finding_put(&c->findings,
                     &(struct finding){c->config.tree.place, operation, name, (uint32_t)strlen(name)});
-    if (c->findings.failed) /* without memory nobody hears of it */
+    if (c->findings.failed) /* without memory the findings are dropped */
         wire_reset(&c->findings);
 }
 

@@ -1,5 +1,5 @@
 /* findings.h - passes on that a rank has found NaN or infinity in what it gives to a request
- * (docs/coordination.md, "Findings"). The members of a set hear of it in the order of decisions: before any
+ * (docs/coordination.md, "Findings"). The members of a set receive it in the order of decisions: before any
  * that depends on a request that the finder submits later. Called with the progress lock held. */
 #ifndef HVD_COORDINATE_FINDINGS_H
 #define HVD_COORDINATE_FINDINGS_H

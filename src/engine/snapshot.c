@@ -1,5 +1,5 @@
-/* snapshot.c - a snapshot: which ranks share the memory of this host (hvd_snapshot_join), whose turn which
- * buffer is, and when a version is whole. One thread at a time; the copier has a thread of its own. */
+/* snapshot.c - a snapshot: which ranks share the memory of this host (hvd_snapshot_join), which buffer is
+ * written next, and when a version is whole. One thread at a time; the copier has a thread of its own. */
 #include "engine/snapshot.h"
 
 #include "base/platform.h"

@@ -89,7 +89,7 @@ void membership_waits(struct membership *membership, int64_t now, int slot,
 /* The function that was to be trained has returned there. */
 void membership_done(struct membership *membership, int64_t now, int slot);
 
-/* The process, or all of a host, was told to leave: it does so by the next epoch if the others are enough.
+/* The process, or all of a host, was asked to leave: it does so by the next epoch if the others are enough.
  * Its seat stays free until discovery has withdrawn it and offers it anew. */
 void membership_leaves(struct membership *membership, int64_t now, int slot);
 void membership_host_leaves(struct membership *membership, int64_t now, int host);
@@ -132,7 +132,7 @@ enum membership_action_kind {
 enum membership_why {
     MEMBERSHIP_REMOVED,  /* its seat is offered no longer, or it is one too many */
     MEMBERSHIP_HOST_OUT, /* another process of its host has failed */
-    MEMBERSHIP_LEAVES,   /* it was told to leave */
+    MEMBERSHIP_LEAVES,   /* it was asked to leave */
     MEMBERSHIP_HUNG,     /* it did not wait when all others did */
     MEMBERSHIP_CUT_OFF,  /* its connections break again and again */
     MEMBERSHIP_OVER      /* the job ends */

@@ -4,7 +4,7 @@
 
 #include "membership/state.h"
 
-/* Returns false if its host was removed or is left out, or if it was told to leave. */
+/* Returns false if its host was removed or is left out, or if it was asked to leave. */
 bool slot_seat_is_offered(const struct membership *m, const struct slot *slot, int64_t now);
 /* Adds a process at a free seat. Returns its number; -1: out of memory. */
 int slot_add(struct membership *m, int host, int seat, enum slot_state state);

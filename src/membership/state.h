@@ -29,7 +29,7 @@ struct slot {
     int host, seat;
     int lost_rank;    /* which it has reported while waiting */
     bool holds_state; /* as it said when it last waited; members of epoch 0 from the start */
-    bool leaves;      /* it was told to leave, and does so once the others are enough */
+    bool leaves;      /* it was asked to leave, and does so once the others are enough */
     bool entered;     /* it has asked for an epoch */
     bool warned;      /* that it does not wait, in its epoch */
     bool late;        /* a newcomer without which an epoch has begun */
@@ -41,7 +41,7 @@ struct seat {
     int64_t counted;
     int64_t retry; /* no process is started before */
     bool closed;   /* its processes have failed too often */
-    bool left;     /* its process was told to leave; until the seat is withdrawn */
+    bool left;     /* its process was asked to leave; until the seat is withdrawn */
 };
 
 enum host_state { HOST_UNPREPARED, HOST_PREPARING, HOST_PREPARED };

@@ -311,8 +311,8 @@ def test_a_rank_that_gets_sigterm_leaves(launcher: Launcher) -> None:
     os.kill(job.ranks()[-1], signal.SIGTERM)
     text = job.finish()
     assert sizes(text) == [3, 2]
-    assert re.search(r"process \d \(pid \d+\) was told to leave, which it does once the others can", text)
-    assert re.search(r"process \d \(pid \d+\) is to end: it was told to leave", text)
+    assert re.search(r"process \d \(pid \d+\) was asked to leave, which it does once the others can", text)
+    assert re.search(r"process \d \(pid \d+\) is to end: it was asked to leave", text)
     assert "the others go on" not in text
 
 
@@ -321,7 +321,7 @@ def test_a_rank_that_is_needed_leaves_at_the_second_sigterm(launcher: Launcher) 
     job.wait_for("step 20 with")
     last = job.ranks()[-1]
     os.kill(last, signal.SIGTERM)
-    job.wait_for("was told to leave")
+    job.wait_for("was asked to leave")
     job.wait_for("step [0-9]+ with", 60)
     os.kill(last, signal.SIGTERM)
     text = job.finish(exit_code=143)

@@ -200,7 +200,7 @@ void check_synced(struct world *world, struct mesh *mesh, const struct program *
         violation(world, "slot %d has left out or repeated a step", program->slot);
 }
 
-/* A second after the launcher knows, a program that was told to leave trains only if the job needs it. */
+/* A second after the launcher knows, a program that was asked to leave trains only if the job needs it. */
 void check_leaving(struct world *world, const struct program *program)
 {
     const struct mesh *mesh = &world->meshes[program->epoch];
@@ -217,7 +217,7 @@ void check_leaving(struct world *world, const struct program *program)
             member && !other->ended && !other->dismissed && is_offered(world, other) && other->has_state;
     }
     if (holders && staying >= world->config.min)
-        violation(world, "slot %d was told to leave, but trains on", program->slot);
+        violation(world, "slot %d was asked to leave, but trains on", program->slot);
 }
 
 void check_collective(struct world *world, const struct mesh *mesh)

@@ -212,7 +212,7 @@ static void finish(struct world *world, const struct membership_action *action)
 
 static void act(struct world *world)
 {
-    static const char *const whys[] = {"removed", "host out", "told to leave", "hung", "cut off", "over"};
+    static const char *const whys[] = {"removed", "host out", "asked to leave", "hung", "cut off", "over"};
     struct membership_action action;
     while (membership_next(world->membership, &action) && !world->violated) {
         switch (action.kind) {

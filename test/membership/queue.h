@@ -29,7 +29,7 @@ enum kind {
     KIND_NOT_STARTED,
     KIND_WAITS,
     KIND_DONE,
-    KIND_LEAVES,      /* it was told to leave */
+    KIND_LEAVES,      /* it was asked to leave */
     KIND_HOST_LEAVES, /* the same of all of the host */
     KIND_ENDED,
     KIND_GONE,

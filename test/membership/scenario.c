@@ -160,9 +160,9 @@ static void change_hosts(struct world *world)
 static void tell_to_leave(struct world *world, const struct program *program)
 {
     bool host = chance(world, 30);
-    world->tally->told_to_leave += !host;
-    world->tally->hosts_told_to_leave += host;
-    note(world, host ? "host of slot %d is told to leave" : "slot %d is told to leave", program->slot);
+    world->tally->asked_to_leave += !host;
+    world->tally->hosts_asked_to_leave += host;
+    note(world, host ? "host of slot %d is asked to leave" : "slot %d is asked to leave", program->slot);
     agent_send(world, program->host, host ? KIND_HOST_LEAVES : KIND_LEAVES, program->slot, 0, 0);
 }
 

@@ -55,7 +55,7 @@ struct program {
     bool waits, dismissed, ended; /* as the launcher knows; */
     int known_code;               /* likewise */
     bool returned;
-    int64_t leaves;        /* when the launcher has heard that it was told to leave; 0: it was not */
+    int64_t leaves;        /* when the launcher has heard that it was asked to leave; 0: it was not */
     int64_t stopped_until; /* 0: it runs, */
     int64_t continued;     /* since then */
     int epoch;             /* whose connections it has; -1: none */
@@ -95,7 +95,7 @@ struct host {
     int64_t last_up, last_down;
     int64_t lost_at; /* as reported last */
     int losses;
-    unsigned left;     /* seats whose processes were told to leave, as bits, until they are withdrawn */
+    unsigned left;     /* seats whose processes were asked to leave, as bits, until they are withdrawn */
     int64_t failed_at; /* when a member on it has failed */
     int epoch;         /* which its home knows, */
     unsigned notice;   /* and for that one */

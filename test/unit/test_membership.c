@@ -285,7 +285,7 @@ TEST(test_a_failed_process_is_started_again_if_asked_for)
     EXPECT("release a"); /* twice within ten minutes */
 }
 
-/* ---- spares, and processes that are told to leave -------------------------------------------------------
+/* ---- spares, and processes that are asked to leave -------------------------------------------------------
  */
 
 TEST(test_a_spare_takes_a_lost_place_at_once)
@@ -303,7 +303,7 @@ TEST(test_a_spare_takes_a_lost_place_at_once)
     EXPECT("notice 0 lost;start 3 a.3;epoch 1: 0 2+");
 }
 
-TEST(test_one_that_is_told_to_leave)
+TEST(test_one_that_is_asked_to_leave)
 {
     open_running(elastic(3, 2, 3), "a:4", 3);
     membership_leaves(machine, now, 1);
@@ -341,7 +341,7 @@ TEST(test_one_that_is_needed_stays_until_another_one_comes)
     EXPECT("notice 0 less more lost;epoch 1: 0 2+;end 1 own leaves");
 }
 
-TEST(test_a_host_that_is_told_to_leave)
+TEST(test_a_host_that_is_asked_to_leave)
 {
     open_running(elastic(3, 1, 3), "a:2,b:1", 3);
     membership_host_leaves(machine, now, 0);

@@ -48,7 +48,7 @@ class _Process:
     host: str
     seat: int
     stop: threading.Event = field(default_factory=threading.Event)
-    answered: int = -1  # the last epoch of which it was told
+    answered: int = -1  # the last epoch whose news it was sent
     asks: bool = False  # `record_ready` waits for it
     reports: bool = False  # it reports through the rendezvous, also that its function has returned
     is_out: bool = False  # it is to end
