@@ -249,7 +249,7 @@ static void train(struct world *world, struct program *program)
 static void end_check(struct world *world, struct program *program, int number)
 {
     const struct mesh *mesh = &world->meshes[program->epoch];
-    if (program->live.step < world->steps && mesh->notices[(number - 1) % 2]) {
+    if (mesh->notices[(number - 1) % 2]) {
         world->tally->interrupts++;
         leave(world, program, -1);
     } else {
