@@ -275,16 +275,6 @@ static void notice_changes(struct membership *m, int64_t now, const struct censu
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-/* Programs that use no epochs report nothing. */
-static bool was_entered(const struct membership *m)
-{
-    for (int rank = 0; rank < m->size; rank++) {
-        if (slot_of(m, m->ranks[rank].slot)->entered)
-            return true;
-    }
-    return false;
-}
-
 static void end_without_members(struct membership *m, const struct census *census)
 {
     if (census->done)
@@ -293,7 +283,7 @@ static void end_without_members(struct membership *m, const struct census *censu
         action_finish(m, &m->failed, MEMBERSHIP_TERM, "%s", "");
     else if (m->cause.exit_code && !m->finishing)
         finish_for_cause(m, "no rank is left that holds the state of the training");
-    else if (!m->finishing && was_entered(m))
+    else if (!m->finishing && m->entered)
         action_finish(m, &(struct cause){-1, 1}, MEMBERSHIP_TERM,
                       "all ranks have ended, and none has reported that its work is complete");
     else

@@ -105,6 +105,27 @@ void membership_host_lost(struct membership *m, int64_t now, int host, bool sile
 
 /* ---- processes ----------------------------------------------------------------------------------------- */
 
+/* No newcomers any more: those that there are end. */
+static void begin_finish(struct membership *m, int64_t now)
+{
+    m->finishing = true;
+    for (int i = 0; i < m->slot_count; i++) {
+        if (slot_is_newcomer(&m->slots[i]))
+            slot_end(m, now, m->slots[i].number, MEMBERSHIP_TERM, MEMBERSHIP_OVER);
+    }
+}
+
+/* The program uses epochs: members that have ended before this was known were lost. */
+static void enter_first(struct membership *m, int64_t now)
+{
+    m->entered = true;
+    if (!m->finishing)
+        return;
+    m->finishing = false;
+    m->broken = true;
+    m->lost = m->moved = now;
+}
+
 /* Another function is trained after the one that has returned. */
 static void resume(struct membership *m)
 {
@@ -121,6 +142,8 @@ void membership_waits(struct membership *m, int64_t now, int number, const struc
     if (!slot || m->config.fixed || !slot_lives(slot))
         return;
     slot->entered = true;
+    if (!m->entered)
+        enter_first(m, now);
     if (slot->state == SLOT_DONE && wait->after == m->epoch)
         resume(m);
     if (slot->state == SLOT_STARTING) {
@@ -142,11 +165,8 @@ void membership_done(struct membership *m, int64_t now, int number)
     if (!slot || m->config.fixed || !slot_is_member(slot))
         return;
     slot->state = SLOT_DONE;
-    m->finishing = true;
-    for (int i = 0; i < m->slot_count; i++) {
-        if (slot_is_newcomer(&m->slots[i]))
-            slot_end(m, now, m->slots[i].number, MEMBERSHIP_TERM, MEMBERSHIP_OVER);
-    }
+    m->entered = true;
+    begin_finish(m, now);
     settle(m, now);
 }
 
@@ -196,7 +216,9 @@ void membership_ended(struct membership *m, int64_t now, int number, int exit_co
             action_finish(m, &(struct cause){number, exit_code}, MEMBERSHIP_OWN, "%s", "");
         return;
     }
-    if (before == SLOT_IN || before == SLOT_WAITING) {
+    if (before == SLOT_IN && !exit_code && !m->entered) {
+        begin_finish(m, now); /* programs that use no epochs report nothing: this one is done */
+    } else if (before == SLOT_IN || before == SLOT_WAITING) {
         slot->state = before;
         end_of_member(m, now, number, exit_code);
     } else if (before == SLOT_DONE && exit_code && !m->failed.exit_code) {

@@ -74,7 +74,8 @@ struct membership {
     int epoch, size, planned_size;
     bool broken;    /* a member of the running epoch was lost, or waits for the next one */
     bool synced;    /* a process has said that it holds the state: it was common to an epoch */
-    bool finishing; /* the function has returned on a member: no newcomers any more */
+    bool entered;   /* some process has asked for an epoch */
+    bool finishing; /* the work of a member is complete: no newcomers any more */
     bool finished;  /* MEMBERSHIP_FINISH was issued */
     bool no_memory;
     unsigned noticed;               /* to members of the running epoch */

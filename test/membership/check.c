@@ -123,6 +123,8 @@ void check_start(struct world *world, const struct membership_action *action)
     const struct host *host = &world->hosts[action->host];
     int64_t pause = world->config.pause[0];
     int living = 1;
+    if (world->early)
+        violation(world, "slot %d is started, but a rank's work is complete", action->slot);
     for (int i = 0; i < host->losses && pause < world->config.pause[1]; i++)
         pause *= 2;
     pause = pause < world->config.pause[1] ? pause : world->config.pause[1];

@@ -318,6 +318,8 @@ static void on_waits(struct world *world, const struct happening *happening)
     const struct mesh *mesh = &world->meshes[world->mesh_count - 1];
     bool newest = wait.after == world->mesh_count - 1;
     world->cause = world->cause || newest;
+    world->entered = true;
+    world->early = false;
     if (newest || mesh_rank(mesh, happening->b) < 0 || mesh->notice & MEMBERSHIP_LOST)
         world->programs[happening->b].waits = true;
     note(world, "slot %d waits after %d", happening->b, wait.after);
@@ -330,8 +332,12 @@ static void on_end(struct world *world, int slot, int exit_code)
         mesh_rank(&world->meshes[world->mesh_count - 1], slot) >= 0) {
         world->last_loss = world->now;
         world->cause = true;
-        if (exit_code)
+        if (exit_code) {
             world->hosts[world->programs[slot].host].failed_at = world->now;
+        } else if (!world->entered) {
+            world->early = true;
+            world->tally->early++;
+        }
     }
     world->programs[slot].ended = true;
     world->programs[slot].known_code = exit_code;

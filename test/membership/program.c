@@ -369,7 +369,10 @@ void program_timer(struct world *world, const struct happening *happening)
         program_end(world, program, 1, true);
         return;
     }
-    if (program->phase == PHASE_LOADING) {
+    if (program->phase == PHASE_LOADING && world->plain) {
+        world->tally->plain++;
+        program_end(world, program, 0, true);
+    } else if (program->phase == PHASE_LOADING) {
         world->tally->newcomers += program->newcomer;
         ask(world, program, -1);
     } else if (program->phase == PHASE_OPENING) {

@@ -55,6 +55,7 @@ void scenario_init(struct world *world)
     config->seed = random_next(&world->random);
     config->grow_now = config->seed % 4 == 0; /* Horovod's own rules */
     config->drop_last = config->seed % 16 < 2;
+    world->plain = config->seed % 32 == 5;
     world->steps = 20 + (int)below(world, 300);
     world->commit_every = 1 + (int)below(world, 20);
     world->faults = chance(world, 10) ? 0 : 1 + (int)below(world, 8);

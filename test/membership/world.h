@@ -114,6 +114,9 @@ struct world {
     struct mesh *meshes; /* by epoch */
     int mesh_count;
     int steps, commit_every;
+    bool plain;                        /* the programs use no epochs */
+    bool entered;                      /* the launcher knows that a program uses epochs */
+    bool early;                        /* before it did, a member has ended with 0 */
     bool synced;                       /* some rank holds the state */
     int durable;                       /* the newest version that was committed on all ranks of an epoch */
     int cuts[CUT_LIMIT][2], cut_count; /* slots between which connections break */

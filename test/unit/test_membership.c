@@ -792,13 +792,54 @@ TEST(test_all_leave_without_a_result)
 
 TEST(test_programs_that_use_no_epochs)
 {
+    open_job(elastic(2, 1, 3), "a:2");
+    drain();
+    discover("a:2,b:1");
+    drain();
+    seen[0] = 0;
+    ends(0, 0);
+    EXPECT("end 2 term over"); /* a newcomer */
+    ends(1, 0);
+    EXPECT("finish 0 slot -1 keep");
+}
+
+/* None of them has reported anything, so each is done when it ends, however long the others take. */
+TEST(test_an_early_end_of_a_program_that_uses_no_epochs)
+{
+    open_job(elastic(3, 3, 3), "a:1,b:1,c:1");
+    drain();
+    seen[0] = 0;
+    ends(1, 0);
+    pass(10000);
+    EXPECT("");
+    ends(0, 0);
+    ends(2, 0);
+    EXPECT("finish 0 slot -1 keep");
+}
+
+TEST(test_a_failure_of_a_program_that_uses_no_epochs)
+{
     open_job(elastic(2, 1, 2), "a:2");
     drain();
     seen[0] = 0;
     ends(0, 0);
+    ends(1, 3);
+    EXPECT("finish 3 slot 1 term");
+}
+
+TEST(test_an_end_before_the_first_program_is_entered)
+{
+    open_job(elastic(3, 1, 3), "a:3");
+    drain();
+    seen[0] = 0;
     ends(1, 0);
+    pass(100);
+    EXPECT("");
+    ready(0);
+    EXPECT("notice 0 lost;start 3 a.1");
+    ready(2);
     pass(1);
-    EXPECT("notice 0 lost;finish 0 slot -1 keep");
+    EXPECT("epoch 1: 0 2");
 }
 
 /* ---- Horovod's own rules --------------------------------------------------------------------------------
