@@ -25,22 +25,25 @@ KINDS := unit group simulate model launch python house lint sanitize fuzz
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-build venv build install demo site wheels release test test-wheels test-browser test-frameworks simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
+.PHONY: help deps deps-venv deps-build venv build install demo site wheels release test test-wheels test-browser test-frameworks simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  make test-KIND       one kind of tests: $(KINDS)"
 
-deps: ## install the Debian packages (as root; else say which)
+deps: ## install the Debian packages (as root; otherwise it says which)
 	@tools/deps.sh
 
-deps-build: ## install those that building the wheel needs
+deps-build: deps-venv ## install those that building the wheel needs
 	@tools/deps.sh build
+
+deps-venv:
+	@tools/deps.sh venv
 
 venv: deps $(VENV)/.made ## make .venv with PyTorch and the test tools
 
 # First what builds the wheel, which need not wait for PyTorch; then what the demo needs.
-$(VENV)/.tools: requirements-dev.txt tools/venv.sh | deps-build
+$(VENV)/.tools: requirements-dev.txt tools/venv.sh | deps-venv
 	@test $(VENV)/.made -nt requirements-dev.txt -a $(VENV)/.made -nt tools/venv.sh || \
 	    tools/venv.sh make $(PYTHON) $(VENV) requirements-dev.txt
 	@touch $@
@@ -64,7 +67,7 @@ build: deps ## compile the engine, horovodrun and the C tests into build/
 install: deps $(VENV)/.made $(WHEEL) ## build the wheel and install it into .venv
 	@$(MAKE) --no-print-directory $(VENV)/.installed
 
-$(WHEEL): $(WHEEL_SOURCES) | $(VENV)/.tools
+$(WHEEL): $(WHEEL_SOURCES) | $(VENV)/.tools deps-build
 	@echo "== building the wheel"
 	@rm -rf $(@D)
 	@$(NICE) pip wheel --disable-pip-version-check -q --no-build-isolation --no-deps -w $(@D) .
@@ -76,7 +79,7 @@ $(VENV)/.installed: $(VENV)/.torch $(WHEEL)
 	@touch $@
 
 demo: ## set up what that needs and let two processes train one network together
-	@$(MAKE) --no-print-directory --jobs=2 $(VENV)/.installed # compile while downloading
+	@$(MAKE) --no-print-directory --jobs=2 $(VENV)/.installed # install compilers and compile while downloading PyTorch
 	@echo "== horovodrun -np 2 python examples/torch/function_approximation.py"
 	@horovodrun -np 2 python examples/torch/function_approximation.py
 
@@ -100,8 +103,8 @@ wheels: deps-build $(RELEASE)/.made ## dist/: the sdist, and wheels for every Li
 	@echo "== building sdist and wheels into dist/"
 	@$(RELEASE)/bin/python tools/wheels.py
 
-release: deps-build $(RELEASE)/.made ## what a release consists of, in dist/: wheels, sdist, checksums, SBOM, changes
-	@$(RELEASE)/bin/python tools/release.py
+release: deps-build $(RELEASE)/.made ## what a release consists of, in dist/: wheels, sdist, checksums, SBOM, changes (UNRELEASED=1 to try it)
+	@$(RELEASE)/bin/python tools/release.py $(if $(UNRELEASED),--unreleased)
 
 test: deps ## run all tests; ends in a table of kinds
 	@$(MAKE) --no-print-directory --jobs=2 NICE=nice build install # compile while downloading, which takes longer

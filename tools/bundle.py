@@ -1,6 +1,7 @@
 """Fetches the sources of the libraries that are linked statically, as third_party/libraries.toml names them.
 
-    python tools/bundle.py FOLDER      e.g. third_party/sources of a copy of the tree
+    python tools/bundle.py third_party/sources           all of them
+    python tools/bundle.py third_party/sources llhttp    these
 
 They are files of Debian's archive, from the mirror that apt uses, with pinned checksums. Needs apt and
 patch, so Debian; what it makes builds everywhere.
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -106,18 +108,22 @@ def bundle(library: dict[str, Any], folder: Path) -> None:
                 shutil.copyfile(path, target)
 
 
-def bundle_all(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    for name, library in libraries().items():
-        bundle(library, folder / name)
+def bundle_all(folder: Path, names: Sequence[str] = ()) -> None:
+    """Fetches the named libraries, or all, each into a folder of its name."""
+    known = libraries()
+    for name in names or known:
+        if name not in known:
+            raise BundleError(f"'{name}' is none of {', '.join(known)}")
+        shutil.rmtree(folder / name, ignore_errors=True)
+        bundle(known[name], folder / name)
 
 
 def main() -> int:
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        bundle_all(Path(sys.argv[1]))
+        bundle_all(Path(sys.argv[1]), sys.argv[2:])
     except BundleError as error:
         print(f"bundle: {error}", file=sys.stderr)
         return 1

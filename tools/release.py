@@ -4,8 +4,9 @@
 
 The sdist and the wheels (tools/wheels.py), built twice in different folders, which must give the same
 bytes; SHA256SUMS; a bill of materials in CycloneDX's format; and the section of CHANGES.md for this version.
-A version that CHANGES.md calls "not released" is refused without --unreleased, and so are changes that are
-not committed. The version is that of pyproject.toml. Publishing is left to whoever may.
+A version that CHANGES.md calls "not released" is refused without --unreleased (`make release UNRELEASED=1`),
+and so are changes that are not committed and a commit whose tag is of another version. The version is that of
+pyproject.toml. Publishing is left to whoever may.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ def changes(wanted: str, unreleased: bool) -> str:
     sections = re.split(r"(?m)^(?=## )", (ROOT / "CHANGES.md").read_text())
     for section in sections:
         title, _, _ = section.partition("\n")
-        if title.startswith(f"## {wanted}"):
+        if re.fullmatch(rf"## {re.escape(wanted)}(,.*)?", title):
             if "not released" in title and not unreleased:
                 raise WheelError(
                     f"CHANGES.md says '{title}': write the day in place of 'not released', "
-                    "or pass --unreleased"
+                    "or try it by `make release UNRELEASED=1`"
                 )
             return section
     raise WheelError(f"CHANGES.md has no section '## {wanted}'")
@@ -102,22 +103,28 @@ def bill_of_materials(files: list[Path]) -> dict[str, Any]:
     }
 
 
+def check_commit() -> None:
+    """All is committed, and a tag of a version is that of this one."""
+    if changed := wheels.run("git", "status", "--porcelain"):
+        raise WheelError(f"changes are not committed:\n{changed}")
+    tags = wheels.run("git", "tag", "--points-at", "HEAD", "--list", "v[0-9]*").split()
+    if tags and f"v{version()}" not in tags:
+        raise WheelError(f"the commit has the tag {tags[0]}, but pyproject.toml says {version()}")
+
+
 def release(to: Path, unreleased: bool) -> None:
     section = changes(version(), unreleased)
-    changed = wheels.run("git", "status", "--porcelain")
-    if changed and not unreleased:
-        raise WheelError(f"changes are not committed:\n{changed}")
+    if not unreleased:
+        check_commit()
     shutil.rmtree(to, ignore_errors=True)
-    work = ROOT / "build/release"
-    files = wheels.build(work, to, [*wheels.ARCHITECTURES])
-    again = wheels.build(
-        ROOT / "build/release-again", ROOT / "build/release-again/dist", [*wheels.ARCHITECTURES]
-    )
+    files = wheels.build(ROOT / "build/release", to, [*wheels.ARCHITECTURES])
+    for wheel in files[1:]:
+        print(wheels.audit(wheel), flush=True)
+    work = ROOT / "build/release-again"
+    again = wheels.build(work, work / "dist", [*wheels.ARCHITECTURES])
     for one, other in zip(files, again, strict=True):
         if sha256(one) != sha256(other):
             raise WheelError(f"{one.name} differs from the same in {other.parent}: it is not reproducible")
-    for wheel in files[1:]:
-        print(wheels.audit(wheel))
     name = f"horovod-{version()}"
     (to / f"{name}.cdx.json").write_text(json.dumps(bill_of_materials(files), indent=1) + "\n")
     (to / f"{name}.md").write_text(section)

@@ -63,7 +63,10 @@ def run(*words: str | Path, cwd: Path = ROOT, **environment: str) -> str:
     """What the command prints; all of it is shown if it fails."""
     line = [str(word) for word in words]
     variables = {name: value for name, value in os.environ.items() if not name.startswith("CMAKE_")}
-    done = subprocess.run(line, cwd=cwd, env=variables | environment, capture_output=True, text=True)
+    try:
+        done = subprocess.run(line, cwd=cwd, env=variables | environment, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise WheelError(f"{line[0]} is missing: {error}") from error
     if done.returncode:
         raise WheelError(f"{' '.join(line)} failed:\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -172,7 +175,11 @@ def build(work: Path, to: Path, architectures: list[str]) -> list[Path]:
     write_tools(work / "tools")
     copy_headers(work / "include")
     sdist, epoch = build_sdist(work, to)
-    return [sdist, *(build_wheel(each, sdist, work, to, epoch) for each in architectures)]
+    files = [sdist]
+    for architecture in architectures:
+        print(f"== compiling for {architecture} in {work}", flush=True)
+        files.append(build_wheel(architecture, sdist, work, to, epoch))
+    return files
 
 
 def main() -> int:

@@ -19,12 +19,14 @@ VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 sys.path.insert(0, str(ROOT / "tools"))
 
 import bundle  # noqa: E402
+import release  # noqa: E402
 
 
 def wheel_of(architecture: str) -> Path:
-    found = sorted((ROOT / "dist").glob(f"*_{architecture}.whl"))
+    name = f"horovod-{release.version()}-*_{architecture}.whl"
+    found = sorted((ROOT / "dist").glob(name))
     if len(found) != 1:
-        pytest.fail(f"dist/ has {len(found)} wheels for {architecture}: run `make wheels`")
+        pytest.fail(f"dist/ has {len(found)} of {name}: run `make wheels`")
     return found[0]
 
 
