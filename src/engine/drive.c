@@ -372,7 +372,10 @@ bool drive_until(struct hvd_context *context, atomic_uint *word, unsigned value,
         note_idle(idle_since); /* there was no backoff: another thread took the lock */
         unsigned caller = recorder_sleeps(context, word);
         futex_wait(word, HANDLE_AWAITED, deadline);
-        recorder_woken(context, caller);
+        if (atomic_load_explicit(word, memory_order_acquire) == value)
+            recorder_woken(context, caller);
+        else
+            recorder_paused(context, caller);
     }
     return true;
 }

@@ -141,3 +141,8 @@ void recorder_woken(struct hvd_context *context, unsigned caller)
 {
     page_woken(&context->page, caller);
 }
+
+void recorder_paused(struct hvd_context *context, unsigned caller)
+{
+    page_paused(&context->page, caller, clock_now());
+}

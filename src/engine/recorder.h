@@ -24,5 +24,7 @@ void recorder_finished(const struct hvd_handle *handle);
 /* Around a sleep of a thread that waits for this word. Any thread. */
 unsigned recorder_sleeps(struct hvd_context *context, const atomic_uint *word);
 void recorder_woken(struct hvd_context *context, unsigned caller);
+/* In place of recorder_woken, where the thread waits still. */
+void recorder_paused(struct hvd_context *context, unsigned caller);
 
 #endif

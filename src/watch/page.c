@@ -533,11 +533,15 @@ unsigned page_sleeps(struct page_writer *writer, uint32_t place, int64_t since)
     uint64_t thread = (uint64_t)syscall(SYS_gettid);
     for (unsigned i = 0; i < PAGE_CALLERS; i++) {
         struct page_caller *caller = &page->head.callers[i];
-        uint64_t none = 0;
-        if (!atomic_compare_exchange_strong(&caller->thread, &none, thread))
+        uint64_t before = atomic_load(&caller->thread);
+        int64_t paused = before ? atomic_load(&caller->paused) : 0;
+        if (before && !(paused && (before == thread || since - paused > PAGE_PAUSE)))
+            continue;
+        if (!atomic_compare_exchange_strong(&caller->thread, &before, thread))
             continue;
         set(&caller->record, place ? atomic_load(&page->records[place - 1].number) : 0);
         set_time(&caller->since, since);
+        set_time(&caller->paused, 0);
         return i;
     }
     return PAGE_CALLERS;
@@ -547,4 +551,10 @@ void page_woken(struct page_writer *writer, unsigned caller)
 {
     if (caller < PAGE_CALLERS)
         set(&writer->page->head.callers[caller].thread, 0);
+}
+
+void page_paused(struct page_writer *writer, unsigned caller, int64_t now)
+{
+    if (caller < PAGE_CALLERS)
+        set_time(&writer->page->head.callers[caller].paused, now);
 }

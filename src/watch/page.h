@@ -25,6 +25,7 @@
 #define PAGE_MAGIC UINT64_C(0x6567617020647668) /* "hvd page" */
 
 #define PAGE_MARK_TIME (60 * CLOCK_SECOND)
+#define PAGE_PAUSE     (CLOCK_SECOND / 2)
 
 enum {
     PAGE_OPERATIONS = 16,
@@ -73,7 +74,7 @@ struct page_caller {
     atomic_uint_fast64_t thread; /* its id; 0: none */
     atomic_uint_fast64_t record; /* number of the record of that operation; 0: it has none */
     _Atomic int64_t since;       /* clock_now's */
-    uint64_t spare;
+    _Atomic int64_t paused;      /* when it was woken before the operation had ended; 0: it sleeps */
 };
 
 struct page_head {
@@ -199,7 +200,7 @@ _Static_assert(sizeof(struct page_head) <= 4096 && sizeof(struct page) <= PAGE_B
 
 /* A program refuses the page of one that was built with another layout. PAGE_LAYOUT counts the changes; sizes
  * and places are there for a change that was not counted, whose page would be read as nonsense. */
-#define PAGE_LAYOUT 4
+#define PAGE_LAYOUT 5
 #define PAGE_VERSION                                                                                         \
     ((unsigned)(PAGE_LAYOUT + 16 * (sizeof(struct page_head) + 3 * offsetof(struct page_head, progress) +    \
                                     5 * offsetof(struct page_head, steps) +                                  \
@@ -319,9 +320,12 @@ void page_stepped(struct page_writer *writer, uint64_t count, int64_t number, in
 /* Adds to what is known of the last one. The same thread. */
 void page_describe_step(struct page_writer *writer, int64_t number, uint64_t samples);
 
-/* Around a sleep of this thread, which is not the progress thread. Any thread. Returns what page_woken
- * needs. */
+/* Around a sleep of this thread, which is not the progress thread. Any thread. Returns what the others need.
+ */
 unsigned page_sleeps(struct page_writer *writer, uint32_t place, int64_t since);
 void page_woken(struct page_writer *writer, unsigned caller);
+/* In place of page_woken: the operation has not ended. The thread counts as asleep for PAGE_PAUSE, since in
+ * most cases it looks for signals, or at what it was woken for, and sleeps again. */
+void page_paused(struct page_writer *writer, unsigned caller, int64_t now);
 
 #endif

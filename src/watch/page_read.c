@@ -332,8 +332,24 @@ static enum page_state state_of(const struct page_head *head)
     return state <= PAGE_LEFT ? (enum page_state)state : PAGE_LEFT;
 }
 
-static void read_head(const struct page_head *head, int64_t now, struct page_summary *summary)
+/* A thread that was woken a moment ago, while its operation has not ended, sleeps again soon. */
+static bool sleeps(const struct page *page, const struct page_caller *caller, int64_t now)
 {
+    int64_t paused = get_time(&caller->paused);
+    uint64_t number = get(&caller->record);
+    if (!get(&caller->thread) || !paused)
+        return get(&caller->thread);
+    for (int i = 0; i < PAGE_RECORDS && number && now - valid_time(&caller->paused, now) < PAGE_PAUSE; i++) {
+        const struct page_record *record = &page->records[i];
+        if (get(&record->number) == number)
+            return !get_time(&record->ended);
+    }
+    return false;
+}
+
+static void read_head(const struct page *page, int64_t now, struct page_summary *summary)
+{
+    const struct page_head *head = &page->head;
     const struct page_identity *from = &head->identity;
     struct page_identity *to = &summary->identity;
     *to = *from;
@@ -358,7 +374,7 @@ static void read_head(const struct page_head *head, int64_t now, struct page_sum
         copy_text(summary->divergence, sizeof summary->divergence, head->divergence, sizeof head->divergence);
     for (int i = 0; i < PAGE_CALLERS; i++) {
         const struct page_caller *caller = &head->callers[i];
-        if (get(&caller->thread))
+        if (sleeps(page, caller, now))
             summary->threads[summary->thread_count++] = (struct page_thread){
                 (int)get(&caller->thread), get(&caller->record), valid_time(&caller->since, now)};
     }
@@ -431,7 +447,7 @@ hvd_code page_summarize(const struct page *page, int64_t now, struct page_summar
 {
     *summary = (struct page_summary){0};
     TRY(check_head(&page->head, status));
-    read_head(&page->head, now, summary);
+    read_head(page, now, summary);
     read_sets(page, summary);
     page_steps_read(page, now, &summary->steps);
     hvd_code code = read_lateness(page, now, summary, status);

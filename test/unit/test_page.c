@@ -374,6 +374,34 @@ TEST(test_threads_that_sleep)
     closed(&writer);
 }
 
+static int sleeping(const struct page_writer *writer, int64_t now)
+{
+    struct page_summary summary = read_of(writer->fd, now);
+    int count = summary.thread_count;
+    page_summary_free(&summary);
+    return count;
+}
+
+TEST(test_threads_that_are_woken_in_vain)
+{
+    struct page_writer writer = opened("");
+    uint32_t place = submit(&writer, 1 | PAGE_COUNTED, 0, 1);
+    unsigned caller = page_sleeps(&writer, place, 5);
+    page_paused(&writer, caller, 10);
+    assert_int_equal(sleeping(&writer, 11), 1);
+    assert_int_equal(sleeping(&writer, 11 + PAGE_PAUSE), 0);
+    assert_int_equal(page_sleeps(&writer, place, 12), caller);
+    assert_int_equal(sleeping(&writer, 11 + PAGE_PAUSE), 1);
+    page_paused(&writer, caller, 20);
+    page_ended(&writer, place, HVD_OK, 21);
+    assert_int_equal(sleeping(&writer, 22), 0);
+    uint64_t other = 1; /* the entry of a thread that never came back */
+    atomic_store(&writer.page->head.callers[caller].thread, other);
+    assert_int_not_equal(page_sleeps(&writer, 0, 30), caller);
+    assert_int_equal(page_sleeps(&writer, 0, 30 + PAGE_PAUSE), caller);
+    closed(&writer);
+}
+
 /* ---- whose page it is ---------------------------------------------------------------------------------- */
 
 static ino_t file_of(const struct page_writer *writer)
