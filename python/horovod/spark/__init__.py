@@ -1,0 +1,5 @@
+"""Horovod in the tasks of a Spark job, on classic Spark and on Spark Connect; docs/spark.md is the guide."""
+
+from horovod.spark.jobs import run
+
+__all__ = ["run"]
