@@ -94,8 +94,9 @@ struct coordinator_output {
     /* A process set that asked for a turn has it now: all ranks get these calls, and those of `run`, in one
      * order. NULL: no rank calls coordinator_ask_turn. */
     void (*turn)(void *owner, int set);
-    /* A rank, maybe this one, has found NaN or infinity in its input of a request: coordinator_found. `mark`:
-     * that of the name here (coordinator_mark), 0 if it is unknown. NULL is fine. */
+    /* A rank of the set, maybe this one, has found NaN or infinity in its input of a request:
+     * coordinator_found. `mark`: that of the name here (coordinator_mark), 0 if it is unknown. NULL is fine.
+     */
     void (*found)(void *owner, int rank, hvd_operation operation, uint32_t mark);
     /* A request to join ends: all ranks have joined, `last_rank` (of the job) as the last. The request leaves
      * the coordinator. */

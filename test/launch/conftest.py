@@ -41,6 +41,11 @@ def frame_kinds() -> dict[str, int]:
     return {name: int(number) for name, number in kinds}
 
 
+# What jobs get of the environment of the tests: a batch system or another launcher may have started them.
+KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "LD_LIBRARY_PATH",
+        "VIRTUAL_ENV", "PYTHONPATH", "OMP_NUM_THREADS", "TF_CPP_MIN_LOG_LEVEL", "HVD_BUILD")  # fmt: skip
+
+
 class Launcher:
     """Starts horovodrun, and finds every process that it started."""
 
@@ -52,7 +57,7 @@ class Launcher:
 
     def environment(self, **more: str) -> dict[str, str]:
         name, value = self.mark.split("=")
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("HOROVOD", "PYTHONUNBUFFERED"))}
+        kept = {each: os.environ[each] for each in KEPT if each in os.environ}
         # The traces of jobs that fail on purpose would take the places of the user's own.
         return kept | {name: value, "HOROVOD_FAILURE_TIMELINE": "off"} | more
 

@@ -296,9 +296,10 @@ void check_batch(struct virtual_rank *member, const struct batch *batch)
                  set->codes[set->decided[member->batches].first] < 0;
     if (first)
         check_result(member, batch->requests[0]->owner, batch);
-    if (member->batches < set->decided_count)
+    if (member->batches < set->decided_count) {
+        findings_check(member, batch, &set->decided[member->batches]);
         compare(member, batch);
-    else
+    } else
         violation(set->world, "rank %d runs more than was ever requested", member->rank);
 }
 

@@ -156,6 +156,7 @@ void member_submit(struct virtual_rank *member, int name)
     slot->pending.signature = program_signature(&set->program, scenario, name, slot->round, member->number);
     name_request(slot);
     slot->state = SLOT_ASKED;
+    slot->found = member->found;
     hvd_code code = coordinator_submit(member->coordinator, &slot->pending, world->now, &status);
     lateness_look(member);
     if (code) {
@@ -165,6 +166,7 @@ void member_submit(struct virtual_rank *member, int name)
         return;
     }
     note_asked(slot);
+    findings_draw(slot);
     world->tally->submitted++;
     member->to_submit--;
     if (random_chance(&world->random, scenario->duplicate_percent))
@@ -449,6 +451,7 @@ struct coordinator_output member_output(struct virtual_rank *member)
                                        .joined = on_joined,
                                        .turn = order_turn,
                                        .late = lateness_shown,
+                                       .found = findings_received,
                                        .stalled = on_stalled,
                                        .silent = on_silent,
                                        .closed = on_closed};

@@ -122,7 +122,10 @@ static void world_init(struct world *world, uint64_t seed, const struct options 
                             .verbose = options->verbose,
                             .corrupt = options->corrupt,
                             .now = 1, /* 0 means none */
-                            .random = random_mix(seed ^ 0x5eed)};
+                            .random = random_mix(seed ^ 0x5eed),
+                            .finding_random = random_mix(seed ^ 0xf1d)};
+    if (random_chance(&world->finding_random, 20))
+        world->findings_left = 1 + (int)random_below(&world->finding_random, FINDINGS_MOST);
     scenario_init(&world->scenario, seed, options->ranks);
     order_init(world);
     world->sets[0] = set_create(world, 0, NULL, world->scenario.size);

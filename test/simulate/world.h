@@ -31,6 +31,7 @@ struct slot {
     int name, round;
     enum slot_state state;
     int64_t asked_at;
+    int found; /* findings of the member before */
 };
 
 /* A message for a coordinator that is not there yet. */
@@ -72,7 +73,10 @@ struct virtual_rank {
     int64_t apart_asked; /* when the newest `apart` request that has run was submitted */
     bool turn_planned, left, stopped, closed;
     int64_t left_at;
-    int looks; /* since it waits */
+    int looks;         /* since it waits */
+    int found;         /* its own findings so far, */
+    int found_at_root; /* those of them that the root has received, */
+    int findings;      /* and those of all members that it has received */
 };
 
 /* A batch as the first member ran it. */
@@ -87,6 +91,15 @@ struct decided {
     int started;      /* members that run it */
     bool blocked;     /* those that run it do so for ever */
     bool ordered;     /* it starts in the one order of all sets */
+    int findings;     /* that the members receive before it */
+};
+
+#define FINDINGS_MOST 20 /* few enough that a coordinator drops none */
+
+/* As the root has received it. */
+struct finding_seen {
+    int rank; /* in the set */
+    hvd_operation operation;
 };
 
 /* A name in a round: what has happened. */
@@ -123,6 +136,7 @@ struct set {
     uint64_t *hashes;      /* of the agreed forms */
     uint64_t text_checked; /* hash of the last text of a mismatch */
     int decided_count, member_count;
+    struct finding_seen findings[FINDINGS_MOST + 1];
 };
 
 #define TRACE_LENGTH 40
@@ -145,6 +159,8 @@ struct world {
     int cuts[8][2];                   /* ranks of the job */
     int cut_count;
     int garbage_left;
+    int findings_left;
+    uint64_t finding_random;
     int64_t split_at; /* time */
     bool *lost;       /* [ranks of the job] whose processes do nothing from then on; NULL: no split */
     int64_t
@@ -234,6 +250,11 @@ int *split_components(const struct world *world); /* [ranks of the job], malloc'
 /* lateness.c */
 void lateness_look(struct virtual_rank *member); /* after each call that changes its coordinator */
 void lateness_shown(void *owner, int reporter, int rank, const struct lateness *lateness); /* its output */
+
+/* findings.c */
+void findings_draw(struct slot *slot); /* after each submission */
+void findings_received(void *owner, int rank, hvd_operation operation, uint32_t mark); /* its output */
+void findings_check(struct virtual_rank *member, const struct batch *batch, struct decided *decided);
 
 /* scale.c: counts the work of a step on this many ranks. Returns false if it grows with them. */
 bool scale_run(int size);
