@@ -175,7 +175,8 @@ void membership_leaves(struct membership *m, int64_t now, int number)
     struct slot *slot = slot_of(m, number);
     if (!slot || m->config.fixed || !slot_lives(slot))
         return;
-    slot->leaves = m->hosts[slot->host].seats[slot->seat].left = true;
+    slot->leaves = true;
+    m->hosts[slot->host].seats[slot->seat].left = slot->seat < m->hosts[slot->host].offered;
     settle(m, now);
 }
 
@@ -183,7 +184,7 @@ void membership_host_leaves(struct membership *m, int64_t now, int host)
 {
     if (m->config.fixed || host < 0 || host >= m->host_count)
         return;
-    for (int i = 0; i < m->hosts[host].seat_count; i++)
+    for (int i = 0; i < m->hosts[host].offered; i++)
         m->hosts[host].seats[i].left = true;
     for (int i = 0; i < m->slot_count; i++)
         m->slots[i].leaves = m->slots[i].leaves || m->slots[i].host == host;

@@ -356,10 +356,10 @@ static void on_leaves(struct world *world, const struct happening *happening, in
         if (!is_one || program->ended || program->dismissed || program->leaves)
             continue;
         program->leaves = world->now;
-        host->left |= 1U << program->seat;
+        host->left |= 1U << program->seat & ((1U << host->offered) - 1);
     }
     if (all)
-        host->left |= (1U << host->slots) - 1;
+        host->left |= (1U << host->offered) - 1;
     note(world, "slot %d leaves", happening->b);
     if (all)
         membership_host_leaves(world->membership, world->now, number);

@@ -356,6 +356,16 @@ TEST(test_a_host_that_is_asked_to_leave)
     EXPECT("");
 }
 
+TEST(test_seats_that_a_leaving_host_did_not_offer)
+{
+    open_running(elastic(2, 1, 2), "a:1,b:2", 2);
+    discover("a:1,b:1");
+    membership_host_leaves(machine, now, 1);
+    EXPECT("notice 0 less");
+    discover("a:1,b:2");
+    EXPECT("start 2 b.1");
+}
+
 /* What has ended long ago takes no room, and is searched no longer. */
 TEST(test_ten_thousand_replacements)
 {
