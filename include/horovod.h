@@ -387,6 +387,12 @@ HVD_API void hvd_shared_free(void *memory);
 HVD_API hvd_code hvd_process_set_add(hvd_context *context, const int32_t *ranks, int32_t count, int32_t *id,
                                      hvd_status *status);
 
+/* As hvd_process_set_add, with an id of at least `least`: exactly that one if all sets so far had smaller
+ * ids. `least` is the same on all ranks, and below HVD_OPENED_SETS. So sets keep their ids in the next epoch
+ * of a job, if they are added in the order of their ids. */
+HVD_API hvd_code hvd_process_set_add_from(hvd_context *context, int32_t least, const int32_t *ranks,
+                                          int32_t count, int32_t *id, hvd_status *status);
+
 /* As hvd_process_set_add, but called only by the members, which have agreed on the id by other means: any id
  * from HVD_OPENED_SETS on that no set of the job had before. Other ranks never know the set. HVD_PEER_LOST,
  * for the whole job, if a member does not call it in time. */

@@ -417,9 +417,9 @@ static PyMethodDef methods[] = {
     {"in_flight", operation_in_flight, METH_VARARGS,
      "in_flight($module, address, bytes, /)\n--\n\n"
      "Return '<operation> is in progress' for one that works on any of these bytes, otherwise None."},
-    {"process_set_add", process_set_add, METH_O,
-     "process_set_add($module, ranks, /)\n--\n\n"
-     "Make a set of these ranks and return its id; all ranks of the job must call it."},
+    {"process_set_add", process_set_add, METH_VARARGS,
+     "process_set_add($module, ranks, least=1, /)\n--\n\n"
+     "Make a set of these ranks and return its id, at least `least`; all ranks of the job must call it."},
     {"process_set_open", process_set_open, METH_VARARGS,
      "process_set_open($module, id, ranks, /)\n--\n\n"
      "Make a set of these ranks, which alone call it; they choose the id, which is at least 1 << 20."},

@@ -65,14 +65,17 @@ static hvd_context *begin_with_ranks(PyObject *sequence, int32_t **ranks, int32_
     return current;
 }
 
-PyObject *process_set_add(PyObject *Py_UNUSED(module), PyObject *sequence)
+PyObject *process_set_add(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
-    int32_t id = 0, count = 0, *ranks;
+    int32_t id = 0, least = 1, count = 0, *ranks;
+    PyObject *sequence;
     hvd_status status;
+    if (!PyArg_ParseTuple(arguments, "O|i:process_set_add", &sequence, &least))
+        return NULL;
     hvd_context *current = begin_with_ranks(sequence, &ranks, &count);
     if (!current)
         return NULL;
-    hvd_code code = hvd_process_set_add(current, ranks, count, &id, &status);
+    hvd_code code = hvd_process_set_add_from(current, least, ranks, count, &id, &status);
     blocking_end();
     free(ranks);
     return code ? raise_status(&status) : PyLong_FromLong(id);

@@ -6,7 +6,7 @@
 
 #include "bind/python.h"
 
-PyObject *process_set_add(PyObject *module, PyObject *sequence);
+PyObject *process_set_add(PyObject *module, PyObject *arguments);
 PyObject *process_set_open(PyObject *module, PyObject *arguments);
 PyObject *process_set_remove(PyObject *module, PyObject *number);
 PyObject *process_set_ids(PyObject *module, PyObject *unused);

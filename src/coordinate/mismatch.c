@@ -47,11 +47,12 @@ static bool diff_real(struct diff_out *to, const char *what, double a, double b)
 static bool roots_differ(const struct signature_head *a, const struct signature_head *b, const int *names,
                          struct diff_out *to)
 {
-    /* `root` is a rank, or the id of a process set; otherwise it is 0 on both sides. */
+    /* `root` is a rank, or an id of a process set; otherwise it is 0 on both sides. */
     bool rooted = operation_takes(a->operation, ARGUMENT_root);
     if (rooted && names)
         return diff_integer(to, "the root rank", names[a->root], names[b->root]);
-    return diff_integer(to, rooted ? "the root rank" : "the process set", a->root, b->root);
+    const char *what = operation_takes(a->operation, ARGUMENT_members) ? "the least id" : "the process set";
+    return diff_integer(to, rooted ? "the root rank" : what, a->root, b->root);
 }
 
 static bool heads_differ(const struct signature_head *a, const struct signature_head *b, const int *names,

@@ -58,6 +58,11 @@ static hvd_code check_details(const hvd_request *request, hvd_status *status)
     if (operation_takes(request->operation, ARGUMENT_root) && request->root < 0)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s: the root rank %d is negative", text,
                           (int)request->root);
+    if (operation_takes(request->operation, ARGUMENT_members) &&
+        (request->root < 0 || request->root >= HVD_OPENED_SETS))
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "%s: the least id is %d; ids of process sets are below %d", text,
+                          (int)request->root, HVD_OPENED_SETS);
     if (operation_takes(request->operation, ARGUMENT_members))
         return check_ranks(request, status);
     if (!operation_reduces(request->operation))
@@ -159,10 +164,11 @@ static hvd_code check_request(const hvd_request *request, hvd_status *status)
 
 /* ---- to bytes --------------------------------------------------------------------------------------- */
 
-/* The root of a removal is the id of the set. */
+/* The root of a removal is the id of the set, that of an addition the least id that it may get. */
 static bool has_root(hvd_operation operation)
 {
-    return operation_takes(operation, ARGUMENT_root) || operation_takes(operation, ARGUMENT_set);
+    return operation_takes(operation, ARGUMENT_root) || operation_takes(operation, ARGUMENT_set) ||
+           operation_takes(operation, ARGUMENT_members);
 }
 
 /* Every NaN is the same factor, whatever its bits. */

@@ -40,7 +40,10 @@ void comm_list_decided(struct hvd_context *context, struct hvd_handle *handle)
         remove_set(context, handle);
         return;
     }
-    handle->value = ++context->last_set;
+    /* The root of an addition is the least id. */
+    int least = handle->request.root;
+    context->last_set = least > context->last_set ? least : context->last_set + 1;
+    handle->value = context->last_set;
     handle_finish(handle, &(hvd_status){.code = HVD_OK});
 }
 

@@ -151,11 +151,18 @@ static hvd_code sort_ranks(const struct hvd_context *context, const int32_t *ran
 hvd_code hvd_process_set_add(hvd_context *context, const int32_t *ranks, int32_t count, int32_t *id,
                              hvd_status *status)
 {
+    return hvd_process_set_add_from(context, 1, ranks, count, id, status);
+}
+
+hvd_code hvd_process_set_add_from(hvd_context *context, int32_t least, const int32_t *ranks, int32_t count,
+                                  int32_t *id, hvd_status *status)
+{
     int *sorted, value = 0;
     hvd_code code = sort_ranks(context, ranks, count, &sorted, status);
     if (code)
         goto free_ranks;
-    hvd_request request = {.operation = HVD_ADD_PROCESS_SET, .ranks = sorted, .rank_count = count};
+    hvd_request request = {
+        .operation = HVD_ADD_PROCESS_SET, .root = least, .ranks = sorted, .rank_count = count};
     code = run_decision(context, &request, &value, status);
     if (code)
         goto free_ranks;

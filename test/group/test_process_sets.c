@@ -143,10 +143,18 @@ static void mismatch(struct member *member)
 {
     hvd_status status;
     int32_t ranks[] = {0, member->rank == 1 ? 1 : 2}, id;
+    for (int end = 0; end < 2; end++) {
+        int32_t least = end ? HVD_OPENED_SETS : -1;
+        hvd_code code = hvd_process_set_add_from(member->context, least, (int32_t[]){0}, 1, &id, &status);
+        CHECK(code == HVD_INVALID_ARGUMENT, "least id %d: %s", (int)least, status.text);
+    }
     hvd_code code = hvd_process_set_add(member->context, ranks, 2, &id, &status);
     CHECK(code == HVD_MISMATCH && strstr(status.text, "[0, 1]") && strstr(status.text, "[0, 2]"), "%s",
           status.text);
     check_allreduce_works(member, "after");
+    int32_t least = 5 + member->rank;
+    code = hvd_process_set_add_from(member->context, least, (int32_t[]){0, 1}, 2, &id, &status);
+    CHECK(code == HVD_MISMATCH && strstr(status.text, "the least id: rank 0 has 5"), "%s", status.text);
     CHECK(hvd_process_set_add(member->context, (int32_t[]){0, 0}, 2, &id, &status) == HVD_INVALID_ARGUMENT,
           "got something else");
     CHECK(hvd_process_set_add(member->context, (int32_t[]){0, 99}, 2, &id, &status) == HVD_INVALID_ARGUMENT,
@@ -156,6 +164,22 @@ static void mismatch(struct member *member)
           "got something else");
     CHECK(hvd_process_set_remove(member->context, 0, &status) == HVD_INVALID_ARGUMENT, "got something else");
     CHECK(hvd_process_set_remove(member->context, 7, &status) == HVD_INVALID_ARGUMENT, "got something else");
+}
+
+/* As in an epoch after one in which other sets had the ids between. */
+static void least_ids(struct member *member)
+{
+    static const int32_t leasts[] = {3, 40, 7, 41, 43}, expected[] = {3, 40, 41, 42, 43};
+    const int32_t ranks[] = {0, 2};
+    for (int i = 0; i < 5; i++) {
+        int32_t id = -1;
+        CHECK_OK(hvd_process_set_add_from(member->context, leasts[i], ranks, 2, &id, &check_status));
+        CHECK(id == expected[i], "the id is %d, not %d", (int)id, (int)expected[i]);
+        if (is_among(member->rank, ranks, 2))
+            check_sum(member, id, "x", ranks, 2);
+    }
+    CHECK(add_set(member, ranks, 2) == 44, "the id is another one");
+    check_allreduce_works(member, "end");
 }
 
 static void inquiries(struct member *member)
@@ -695,6 +719,7 @@ GROUP_TEST(test_overlapping_over_faulty_tcp, overlapping, 4, 4, .transport = "fa
 GROUP_TEST(test_a_set_without_memory_uses_tcp, without_memory, 2, 2, .transport = "auto")
 GROUP_TEST(test_roots_and_splits, roots_and_splits, 4, 4, EVERY_TRANSPORT)
 GROUP_TEST(test_mismatch, mismatch, 3, 3, EVERY_TRANSPORT)
+GROUP_TEST(test_least_ids, least_ids, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_inquiries, inquiries, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_come_and_go, come_and_go, 3, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_remove_with_pending, remove_with_pending, 3, 3, EVERY_TRANSPORT)

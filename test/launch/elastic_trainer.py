@@ -157,11 +157,16 @@ def main(steps: int) -> None:
     say("COST", json.dumps(hvd.metrics()["elastic"]))
 
 
+def alternate(size: int) -> range:
+    return range(0, size, 2)
+
+
 @hvd.elastic.run
 def reduce_in_sets(state: Any, sets: list[Any]) -> str:
-    """Sums in process sets that have been made before; equal lists find them when ranks have changed."""
-    equal = hvd.size() == 3 or hvd.add_process_set([1, 2]).process_set_id == sets[1].process_set_id
-    say("SETS", hvd.rank(), hvd.size(), json.dumps([each.ranks for each in sets]), equal)
+    """Sums in process sets that have been made before; equal ones find them when ranks have changed."""
+    if state.step:
+        sets[1:3] = [hvd.add_process_set([1, 2]), hvd.add_process_set(hvd.ProcessSet(alternate))]
+    say("SETS", hvd.rank(), hvd.size(), json.dumps({each.process_set_id or 0: each.ranks for each in sets}))
     while not is_told_to_stop():
         for each in sets:
             if each.included():
@@ -177,7 +182,8 @@ def reduce_in_sets(state: Any, sets: list[Any]) -> str:
 def use_sets(_: int) -> None:
     torch.set_num_threads(1)
     hvd.init(process_sets="dynamic")
-    sets = [hvd.add_process_set([0, 1]), hvd.add_process_set([1, 2])]
+    wanted = [0], [1, 2], alternate, [0, 1], lambda size: range(2, size)
+    sets = [hvd.add_process_set(hvd.ProcessSet(each)) for each in wanted]
     say("END", reduce_in_sets(hvd.elastic.TorchState(step=0), sets))
 
 

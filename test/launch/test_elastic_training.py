@@ -158,7 +158,7 @@ def test_steps_without_a_commit_reach_a_newcomer(job: ElasticJob) -> None:
 
 
 def test_process_sets_go_on(job: ElasticJob) -> None:
-    """Without the members that are lost, renumbered, also on a process that joins."""
+    """With their ids, without the members that are lost, renumbered or computed, also on one that joins."""
     job.program = "use_sets"
     job.start(3)
     job.until(lambda: job.made() > 2)
@@ -169,8 +169,13 @@ def test_process_sets_go_on(job: ElasticJob) -> None:
     job.stop()
     job.finish()
     lives = [" ".join(line) for line in job.lines("1", "SETS")]
-    assert lives == ["1 3 [[0, 1], [1, 2]] True", "0 2 [[0], [0, 1]] True", "0 3 [[0], [0, 1]] True"]
-    assert [" ".join(line) for line in job.lines(added, "SETS")] == ["2 3 [[0], [0, 1]] True"]
+    again = '3 {"0": [], "2": [0, 1], "3": [0, 2], "4": [0], "5": [2]}'
+    assert lives == [
+        '1 3 {"1": [0], "2": [1, 2], "3": [0, 2], "4": [0, 1], "5": [2]}',
+        '0 2 {"0": [], "2": [0, 1], "3": [0], "4": [0]}',
+        f"0 {again}",
+    ]
+    assert [" ".join(line) for line in job.lines(added, "SETS")] == [f"2 {again}"]
     assert [job.code(slot) for slot in job.members] == [0, 0, 0], job.text()
 
 

@@ -81,6 +81,29 @@ def test_static_sets(fresh: None, rank: int, size: int) -> None:
     assert odd.process_set_id == 1
 
 
+def test_sets_by_functions(fresh: None, rank: int, size: int) -> None:
+    """Of the number of ranks, which is known once the job has begun."""
+    alternate, last = hvd.ProcessSet(lambda n: range(0, n, 2)), hvd.ProcessSet(lambda n: [n - 1])
+    assert (alternate.ranks, alternate.size(), alternate.included()) == ([], None, None)
+    if size > 1:
+        hvd.init(process_sets=[alternate, last])
+        assert (alternate.ranks, last.ranks) == ([*range(0, size, 2)], [size - 1])
+        if alternate.included():
+            total = hvd.allreduce(np.array([rank]), op=hvd.Sum, process_set=alternate)
+            np.testing.assert_allclose(total, sum(alternate.ranks))
+        hvd.barrier()
+        hvd.shutdown()
+    for wrong, text in (
+        (lambda n: [n], "for a job of"),
+        (lambda n: n, "takes a list of ranks"),
+        (lambda n: [0, 0], "twice"),
+        (lambda n: [], "one rank at least"),
+        (range, "exists already"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            hvd.init(process_sets=[hvd.ProcessSet(wrong)])  # type: ignore[arg-type]
+
+
 def test_sets_that_init_refuses(fresh: None, size: int) -> None:
     with pytest.raises(ValueError, match="entry 1 has the same ranks as entry 0"):
         hvd.init(process_sets=[hvd.ProcessSet([0]), hvd.ProcessSet([0])])

@@ -96,8 +96,9 @@ def init(
     if epochs.is_elastic():
         if comm is not None:
             raise ValueError("init(comm=…) can't be used in an elastic job, whose ranks come and go")
+        planned = epochs.plan()
         _sets.want(sets)
-        if not epochs.plan():
+        if not planned:
             join_epoch()
         return
     _join(settings, address_of(comm), functools.partial(_sets.begin, sets))

@@ -1,7 +1,8 @@
-"""Process sets from one epoch of an elastic job to the next: lost members are left out, the rest renumbered.
+"""Process sets from one epoch of an elastic job to the next: they keep their ids.
 
-Every rank keeps a table of the sets, whose ranks are numbered as in the last epoch that it has begun with
-them. The first collective of an epoch gathers these tables; the newest one counts.
+Lost members are left out of a list of ranks, and the rest renumbered; a function of the number of ranks is
+called anew. Every rank keeps a table of the sets, whose ranks are numbered as in the last epoch that it has
+begun with them. The first collective of an epoch gathers these tables; the newest one counts.
 """
 
 from __future__ import annotations
@@ -17,20 +18,23 @@ _EPOCHS = 16  # for which a process remembers its rank
 
 _ranks: dict[int, int] = {}  # this process's rank in the latest epochs
 _begun = -1  # the latest epoch in which the sets were registered; -1: none
-_kept: list[ProcessSet] = []  # those of that epoch
+_kept: dict[int, ProcessSet] = {}  # those of that epoch, by their ids
+_highest = 0  # id that was used in that epoch, or before
 
 
 def keep() -> None:
     """Keeps the sets that are registered, at the end of an epoch that has begun with them."""
+    global _kept, _highest
     if _core.is_initialized() and _begun in _ranks and _begun == max(_ranks):
-        _kept[:] = [each for number, each in _sets.registered() if number]
+        _kept, _highest = _sets.carry()
 
 
 def begin(epoch: int) -> None:
-    """Registers the sets of the epoch before, renumbered, or those that all ranks want if it had none.
+    """Registers the sets of the epoch before, or those that all ranks want if it had none.
 
     Raises:
-        ValueError: this process wants a set that the running job does not have.
+        ValueError: this process wants a set that the running job does not have, or a function of a set does
+            not return ranks of the job.
     """
     global _begun
     _ranks[epoch] = _core.placement()[0]
@@ -44,8 +48,7 @@ def begin(epoch: int) -> None:
     else:
         _sets.begin([])
         before = [dict(table["ranks"]).get(newest, -1) for table in tables]
-        source = next(table for table in tables if table["epoch"] == newest)
-        _renumber(source["sets"], before)
+        _register([table for table in tables if table["epoch"] == newest], before)
     _begun = epoch
     _sets.wanted.clear()
     _kept.clear()
@@ -55,29 +58,40 @@ def _gather() -> tuple[int, list[dict[str, Any]]]:
     """Returns the newest epoch of which a rank has the sets, and the tables of all ranks."""
     import json  # which ranks of other jobs do not need
 
-    sets = [(each.given_ranks, each.ranks) for each in _kept]
-    table = {"epoch": _begun, "ranks": [*_ranks.items()], "sets": sets}
+    size = _core.placement()[1]
+    sets = [
+        (number, each.given_ranks, each.ranks, each.ranks_of(size) if each.function else None)
+        for number, each in sorted(_kept.items())
+    ]
+    table = {"epoch": _begun, "ranks": [*_ranks.items()], "sets": sets, "highest": _highest}
     parts = gather_bytes(bytearray(json.dumps(table).encode()), "process_sets", 0)
     tables = [json.loads(bytes(part)) for part in parts]
     return max(table["epoch"] for table in tables), tables
 
 
-def _renumber(sets: list[tuple[list[int], list[int]]], before: list[int]) -> None:
-    """Registers the sets of a table; ``before`` has the rank in its epoch of each rank of this epoch."""
-    for given, old in sets:
-        ranks = [rank for rank, number in enumerate(before) if number in old]
-        own = [each for each in _kept if each.given_ranks == given]
-        own += [each for each in _sets.wanted if given == each.given_ranks or ranks == each.ranks]
-        process_set = own[0] if own else ProcessSet(given)
-        if process_set in _sets.wanted:
-            _sets.wanted.remove(process_set)
-        if ranks:
-            _sets.register_carried(process_set, ranks)
-        else:
-            process_set.process_set_id = None
-    if _sets.wanted:
-        known = ", ".join(str(ranks) for _, ranks in sets) or "none"
+def _register(tables: list[dict[str, Any]], before: list[int]) -> None:
+    """Registers the sets of the first table; ``before`` has the rank in its epoch of each rank of this epoch.
+
+    Processes that have joined do not know the functions of sets, so their results are in some of the tables.
+    """
+    results = {number: now for table in tables for number, _, _, now in table["sets"] if now is not None}
+    sets: dict[int, tuple[list[int] | None, list[int]]] = {}
+    for number, given, old, _ in tables[0]["sets"]:
+        ranks = [rank for rank, place in enumerate(before) if place in old]
+        sets[number] = given, results.get(number, ranks)
+    found = _sets.find_equal(_sets.wanted, sets)
+    for number, (given, ranks) in sets.items():
+        process_set = found.get(number) or _kept.get(number)
+        if process_set is None or (number not in found and process_set.given_ranks != given):
+            process_set = ProcessSet(ranks)
+            process_set.given_ranks = given
+        _sets.register_carried(number, process_set, ranks)
+    _sets.use_ids_after(max(table["highest"] for table in tables))
+    unknown = [each for each in _sets.wanted if each not in found.values()]
+    if unknown:
+        known = ", ".join(str(old) for _, _, old, _ in tables[0]["sets"]) or "none"
         raise ValueError(
-            f"{_sets.wanted[0]} is no process set of the job that this process joins; those were, with the "
-            f"ranks before: {known}"
+            f"{unknown[0]} is no process set of the job that this process joins; those were, with the ranks "
+            f"before: {known}. If it depends on the number of ranks, give it as a function of that number, "
+            "on all ranks: ProcessSet(lambda size: range(0, size, 2))"
         )

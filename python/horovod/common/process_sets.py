@@ -5,7 +5,7 @@ Each set orders its operations by itself, so operations of different sets never 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from horovod import _core
@@ -19,42 +19,64 @@ class NotMemberError(ValueError):
     """This rank has called an operation of a process set that it does not belong to."""
 
 
+def _check_ranks(ranks_or_comm: Iterable[int]) -> list[int]:
+    if not isinstance(ranks_or_comm, Iterable):
+        raise ValueError(
+            f"ProcessSet takes a list of ranks, not {ranks_or_comm!r}; for a communicator pass the ranks "
+            "that its members have in the job"
+        )
+    ranks = list(ranks_or_comm)
+    odd = [rank for rank in ranks if not isinstance(rank, int)]
+    if odd:
+        raise ValueError(f"ProcessSet takes a list of ranks, which are integers, not {odd[0]!r}")
+    twice = [rank for rank in set(ranks) if ranks.count(rank) > 1]
+    if twice:
+        raise ValueError(f"ProcessSet: rank {min(twice)} is given twice in {sorted(ranks)}")
+    return sorted(ranks)
+
+
 class ProcessSet:
     """Some ranks of the job. Pass it to ``init`` or ``add_process_set``, then to any collective.
 
     Args:
-        ranks_or_comm: the members, in any order, each once.
+        ranks_or_comm: the members, in any order, each once. Or a function that returns them for a number of
+            ranks, the same on all ranks: an elastic job calls it again when that number has changed.
 
     Raises:
         ValueError: the argument is not a list of integers, or has a rank twice.
 
     Example::
 
-        even = hvd.ProcessSet(range(0, 8, 2))
+        even = hvd.ProcessSet(lambda size: range(0, size, 2))
         hvd.init(process_sets=[even])
         if even.included():
             mean = hvd.allreduce(loss, process_set=even)
     """
 
     process_set_id: int | None = None
-    ranks: list[int]
-    given_ranks: list[int]  # in an elastic job ``ranks`` are renumbered when ranks come and go
+    ranks: list[int]  # of a function: none before registration
+    given_ranks: list[int] | None  # as numbered when it was made; None: a function of the size
     mpi_comm: None = None
 
-    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
-        if not isinstance(ranks_or_comm, Iterable):
-            raise ValueError(
-                f"ProcessSet takes a list of ranks, not {ranks_or_comm!r}; for a communicator pass the ranks "
-                "that its members have in the job"
-            )
-        ranks = list(ranks_or_comm)
-        odd = [rank for rank in ranks if not isinstance(rank, int)]
-        if odd:
-            raise ValueError(f"ProcessSet takes a list of ranks, which are integers, not {odd[0]!r}")
-        self.ranks = self.given_ranks = sorted(ranks)
-        twice = [rank for rank in set(ranks) if ranks.count(rank) > 1]
-        if twice:
-            raise ValueError(f"ProcessSet: rank {min(twice)} is given twice in {self.ranks}")
+    def __init__(self, ranks_or_comm: Iterable[int] | Callable[[int], Iterable[int]]) -> None:
+        self.function: Callable[[int], Iterable[int]] | None = None
+        if callable(ranks_or_comm):
+            self.function, self.given_ranks, self.ranks = ranks_or_comm, None, []
+        else:
+            self.given_ranks = self.ranks = _check_ranks(ranks_or_comm)
+
+    def ranks_of(self, size: int) -> list[int]:
+        """Returns the ranks that are asked for in a job of that many.
+
+        Raises:
+            ValueError: the function does not return ranks of such a job.
+        """
+        if self.function is None:
+            return self.given_ranks or []
+        ranks = _check_ranks(self.function(size))
+        if ranks and not 0 <= ranks[0] <= ranks[-1] < size:
+            raise ValueError(f"ProcessSet: {self.function} returns {ranks} for a job of {size} ranks")
+        return ranks
 
     def _is_registered(self) -> bool:
         return self.process_set_id is not None and bool(self.ranks)
@@ -82,7 +104,9 @@ class ProcessSet:
         return self
 
     def __reduce__(self) -> Any:
-        return "global_process_set" if self is global_process_set else (ProcessSet, (self.ranks,))
+        if self is global_process_set:
+            return "global_process_set"
+        return ProcessSet, (self.function or self.ranks,)
 
     def __str__(self) -> str:
         number, ranks, comm = self.process_set_id, self.ranks, self.mpi_comm
@@ -94,10 +118,12 @@ global_process_set = ProcessSet([])
 global_process_set.process_set_id = 0
 
 _registered: dict[int, ProcessSet] = {0: global_process_set}
+_empty: dict[int, ProcessSet] = {}  # those that have no members in this epoch, by their ids
 wanted: list[ProcessSet] = []  # those of `want`
-_carried: set[int] = (
-    set()
-)  # ids of those that come from the epoch before, until `add_process_set` asks for them
+# Ids of those that come from the epoch before, until `add_process_set` asks for them.
+_carried: set[int] = set()
+_least = 1  # the id that sets added in this epoch get at least: earlier epochs have used those before
+_highest = 0  # the highest id that was used
 
 
 def check_member(process_set: Any) -> int:
@@ -137,23 +163,67 @@ def registered() -> list[tuple[int, ProcessSet]]:
     return [*_registered.items()]
 
 
-def register_carried(process_set: ProcessSet, ranks: list[int]) -> None:
-    """Registers a set of the epoch before with the ranks that its members have now; all ranks do the same."""
-    number = _core.process_set_add(ranks)
-    process_set.process_set_id, process_set.ranks = number, ranks
-    _registered[number] = process_set
+def carry() -> tuple[dict[int, ProcessSet], int]:
+    """Returns the sets that go on into the next epoch by their ids, and the highest id that was used."""
+    return {number: each for number, each in (_registered | _empty).items() if number}, _highest
+
+
+def register_carried(number: int, process_set: ProcessSet, ranks: list[int]) -> None:
+    """Registers a set of the epoch before with the ranks that its members have now; all ranks do the same.
+
+    They do so in the order of the ids. A set without ranks keeps its id, but can't be used.
+    """
+    process_set.process_set_id, process_set.ranks = None, ranks
+    if ranks:
+        process_set.process_set_id = _core.process_set_add(ranks, number)
+    (_registered if ranks else _empty)[number] = process_set
     _carried.add(number)
+
+
+def use_ids_after(highest: int) -> None:
+    """Sets the highest id that earlier epochs have used; sets that are added now get higher ones."""
+    global _least, _highest
+    _least, _highest = highest + 1, highest
+
+
+def find_equal(
+    asked: list[ProcessSet], known: dict[int, tuple[list[int] | None, list[int]]]
+) -> dict[int, ProcessSet]:
+    """Returns which sets a program asks for, by id; ``known`` has the ``given_ranks`` and ``ranks`` of all.
+
+    A list is equal to the one that was given, or else to the ranks that a set has now. A function is equal to
+    one that returns the same now.
+    """
+    size = _core.placement()[1]
+    found: dict[int, ProcessSet] = {}
+    for is_now in (False, True):
+        for number, (given, ranks) in known.items():
+            same = ranks if given is None or is_now else given
+            equal = [
+                each
+                for each in asked
+                if each not in found.values()
+                and (each.given_ranks is None) == (given is None)
+                and each.ranks_of(size) == same
+            ]
+            if equal and number not in found:
+                found[number] = equal[0]
+    return found
 
 
 def _is_carried(process_set: ProcessSet) -> bool:
     """Gives a set the id of an equal one of the epoch before; returns false if there is none."""
-    for number in sorted(_carried):
-        known = _registered[number]
-        if process_set.ranks in (known.given_ranks, known.ranks):
-            process_set.process_set_id, process_set.ranks = number, known.ranks
-            _registered[number] = process_set
-            _carried.remove(number)
-            return True
+    sets = {number: (_registered | _empty)[number] for number in sorted(_carried)}
+    known = {
+        number: (each.given_ranks, each.ranks)
+        for number, each in sets.items()
+        if each.ranks or each.given_ranks is None  # a list that has lost all members may be used anew
+    }
+    for number in find_equal([process_set], known):
+        process_set.process_set_id, process_set.ranks = sets[number].process_set_id, sets[number].ranks
+        (_registered if number in _registered else _empty)[number] = process_set
+        _carried.discard(number)
+        return True
     return False
 
 
@@ -161,20 +231,22 @@ def want(process_sets: list[ProcessSet]) -> None:
     """Keeps the sets that this process asks for before it has joined the job; they have no real id so far."""
     for each in process_sets:
         each.process_set_id = PLANNED
+        if epochs.is_planned():
+            each.ranks = each.ranks_of(_core.placement()[1])
     wanted.extend(process_sets)
 
 
 def _register(process_set: ProcessSet) -> None:
+    global _highest
+    ranks = process_set.ranks_of(_core.placement()[1])
     for known in _registered.values():
-        if known.ranks == process_set.ranks:
-            raise ValueError(
-                f"a process set with the ranks {process_set.ranks} exists already: {known}; use that one"
-            )
+        if known.ranks == ranks:
+            raise ValueError(f"a process set with the ranks {ranks} exists already: {known}; use that one")
     if process_set.process_set_id is not None:
         raise ValueError(f"{process_set} is registered already; make a new ProcessSet")
-    number = _core.process_set_add(process_set.ranks)
-    process_set.process_set_id = number
-    _registered[number] = process_set
+    number = _core.process_set_add(ranks, _least)
+    process_set.process_set_id, process_set.ranks = number, ranks
+    _registered[number], _highest = process_set, max(number, _highest)
 
 
 def check_sets(process_sets: Sequence[ProcessSet | Sequence[int]] | str | None) -> list[ProcessSet]:
@@ -185,14 +257,14 @@ def check_sets(process_sets: Sequence[ProcessSet | Sequence[int]] | str | None) 
         os.environ[_DYNAMIC] = "1"
         return []
     sets = [each if isinstance(each, ProcessSet) else ProcessSet(each) for each in process_sets or ()]
-    seen: list[list[int]] = []
+    seen: list[list[int] | None] = []
     for number, each in enumerate(sets):
-        if each.ranks in seen:
+        if each.given_ranks is not None and each.given_ranks in seen:
             raise ValueError(
                 f"process_sets: entry {number} has the same ranks as entry {seen.index(each.ranks)}: "
                 f"{each.ranks}"
             )
-        seen.append(each.ranks)
+        seen.append(each.given_ranks)
     return sets
 
 
@@ -211,7 +283,9 @@ def end() -> None:
     for process_set in _registered.values():
         process_set.process_set_id = None
     _registered.clear()
+    _empty.clear()
     _carried.clear()
+    use_ids_after(0)
     _registered[0] = global_process_set
     global_process_set.process_set_id, global_process_set.ranks = 0, []
 
@@ -253,10 +327,16 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     """
     _require_dynamic("remove_process_set")
     number = process_set.process_set_id
+    for empty in [each for each, known in _empty.items() if known is process_set]:
+        del _empty[empty]  # without a collective, as all ranks know it
+        _carried.discard(empty)
+        return True
     if number is None or number == 0:
         return False
     _core.process_set_remove(number)
     _carried.discard(number)
     del _registered[number]
     process_set.process_set_id = None
+    if process_set.given_ranks is not None:
+        process_set.given_ranks = process_set.ranks
     return True
