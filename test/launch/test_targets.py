@@ -170,3 +170,11 @@ def test_what_prints_its_figures_still_does(words: list[str | Path]) -> None:
 
 def test_faults_finds_its_worker() -> None:
     assert load("bench/faults.py").slowest_survivor("shm", 1) > 0
+
+
+def test_elastic_finds_its_worker() -> None:
+    elastic = load("bench/elastic.py")
+    with elastic.running(["horovodrun", "-np", "2", "--min-np", "1", *elastic.ALWAYS], "numpy") as job:
+        losses, growths = elastic.lose_and_grow(job, 2, 1, elastic.kill)
+    assert 0 < losses[0] < elastic.DEADLINE
+    assert 0 < growths[0] < elastic.DEADLINE
