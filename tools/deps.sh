@@ -47,8 +47,11 @@ install() {
     fi
     echo "== installing Debian packages:$missing"
     export RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive
-    apt-get -q update
-    apt-get -q -y --no-install-recommends install $missing
+    mkdir -p build
+    { apt-get -q update && apt-get -q -y --no-install-recommends install $missing; } >build/deps.log 2>&1 9>&- || {
+        cat build/deps.log
+        exit 1
+    }
 }
 
 install $packages

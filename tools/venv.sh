@@ -28,7 +28,9 @@ fi
 folder=$1 requirements=$2
 if [ "$step" = torch ]; then
     echo "== installing PyTorch into $folder (the longest part, some minutes where the network is slow)"
-    "$folder/bin/pip" install --constraint "$requirements" torch numpy cloudpickle matplotlib
+    "$folder/bin/pip" install --no-compile --constraint "$requirements" torch numpy cloudpickle matplotlib
+    # Programs import a tenth of all these files; those are compiled here, once, and not by each rank.
+    "$folder/bin/python" -c "import matplotlib.pyplot, torch._dynamo"
     exit
 fi
 

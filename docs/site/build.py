@@ -27,6 +27,7 @@ PAGES = {
     "README.md": "readme.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGES.md": "changes.md",
+    "SECURITY.md": "security_policy.md",
     "examples/README.md": "examples.md",
     "monitoring/README.md": "monitoring.md",
     "deploy/README.md": "deploy.md",

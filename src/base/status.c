@@ -107,9 +107,7 @@ hvd_code status_set_errno(hvd_status *status, int error, const char *format, ...
     va_start(arguments, format);
     write_text(status, code, format, arguments);
     va_end(arguments);
-    char reason[128];
-    /* The GNU variant of strerror_r returns the text; it need not use our buffer. */
-    append_text(status->text, sizeof status->text, ": %s", strerror_r(error, reason, sizeof reason));
+    append_text(status->text, sizeof status->text, ": %s", strerror(error));
     append_limit(status, error);
     return code;
 }

@@ -8,11 +8,14 @@
 #include "horovod.h"
 
 #include <errno.h>
-#include <execinfo.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#ifndef HVD_NO_BACKTRACE
+#include <execinfo.h>
+#endif
 
 enum { DEEPEST = 64, OWN_FRAMES = 2 }; /* of the handler, and of its return into the kernel */
 

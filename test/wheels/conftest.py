@@ -4,6 +4,7 @@ import platform
 from pathlib import Path
 
 import pytest
+import release
 import trial
 
 
@@ -11,3 +12,11 @@ import trial
 def wheel() -> Path:
     """That of this machine."""
     return trial.wheel_of(platform.machine())
+
+
+@pytest.fixture(scope="session")
+def sdist() -> Path:
+    path = trial.ROOT / f"dist/horovod-{release.version()}.tar.gz"
+    if not path.exists():
+        pytest.fail(f"there is no {path}: run `make wheels`")
+    return path

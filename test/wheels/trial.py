@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -101,10 +102,9 @@ def tree(name: str, suite: str, packages: Sequence[str], *options: str) -> Path:
     return folder
 
 
-def download(wheel: Path, version: str, to: Path) -> None:
-    """The wheel and what it needs, as pip chooses it for another Python and glibc 2.28 or older."""
-    architecture = wheel.stem.rpartition("manylinux2014_")[2]
-    platforms = [f"--platform=manylinux{each}_{architecture}" for each in ("2014", "_2_17", "_2_27", "_2_28")]
+def download(version: str, to: Path, *wanted: str | Path) -> None:
+    """These and what they need, as pip chooses it for another Python and glibc 2.28 or older."""
+    names = [f"manylinux{each}_{platform.machine()}" for each in ("2014", "_2_17", "_2_27", "_2_28")]
     call(
         sys.executable,
         "-m",
@@ -114,8 +114,8 @@ def download(wheel: Path, version: str, to: Path) -> None:
         "--only-binary=:all:",
         f"--python-version={version}",
         "--implementation=cp",
-        *platforms,
+        *(f"--platform={name}" for name in names),
         "-d",
         to,
-        wheel,
+        *wanted,
     )
