@@ -19,7 +19,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 from pathlib import Path
 
 import bundle
@@ -133,8 +132,7 @@ def write_toolchain(architecture: str, source: Path, work: Path, glibc: str = "2
 
 def build_wheel(architecture: str, sdist: Path, work: Path, to: Path, epoch: str) -> Path:
     source = work / architecture
-    with tarfile.open(sdist) as archive:
-        archive.extractall(source, filter="data")
+    bundle.unpack(sdist.name, sdist.read_bytes(), source)
     (source,) = source.iterdir()
     settings = {
         "cmake.args": f"-DCMAKE_TOOLCHAIN_FILE={write_toolchain(architecture, source, work)}",
