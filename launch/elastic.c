@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PREPARE_SECONDS  5.0
 #define SETTLE_SECONDS   0.05
 #define SILENT_SECONDS   5.0
 #define GATHER_SECONDS   1.0
@@ -105,6 +106,7 @@ hvd_code elastic_configure(struct membership_config *config, const struct option
         .min = (int)(options->min_num_proc ? options->min_num_proc : start),
         .max = (int)(options->max_num_proc ? options->max_num_proc : start),
         .spares = (int)options->spares,
+        .prepare = (int64_t)(PREPARE_SECONDS * CLOCK_SECOND),
         .settle = (int64_t)(SETTLE_SECONDS * CLOCK_SECOND),
         .rejoin = (options->rejoin_seconds ? options->rejoin_seconds : DEFAULT_REJOIN) * CLOCK_SECOND,
         .silent = (int64_t)(SILENT_SECONDS * CLOCK_SECOND),

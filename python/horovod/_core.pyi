@@ -84,6 +84,7 @@ class Membership:
         start: int,
         min: int,
         max: int,
+        prepare: float,
         settle: float,
         rejoin: float,
         silent: float,
@@ -97,6 +98,7 @@ class Membership:
         pause: tuple[float, float] = (0, 0),
         seed: int = 0,
         reset_limit: int = -1,
+        spares: int = 0,
     ) -> Membership: ...
     def discovered(self, now: float, hosts: Sequence[tuple[str, int]], /) -> None: ...
     def host_prepared(self, now: float, host: int, prepared: bool = True, /) -> None: ...

@@ -5,6 +5,7 @@
 
 #include "membership/membership.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,18 +41,22 @@ static int find_name(const char *const names[], int count, const char *value, co
 
 static PyObject *membership_create(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"start",  "min",     "max",         "settle",  "rejoin",    "silent",
-                            "gather", "timeout", "restarts",    "restart", "drop_last", "grow_now",
-                            "pause",  "seed",    "reset_limit", NULL};
+    static char *names[] = {"start",    "min",    "max",     "prepare",     "settle",  "rejoin",
+                            "silent",   "gather", "timeout", "restarts",    "restart", "drop_last",
+                            "grow_now", "pause",  "seed",    "reset_limit", "spares",  NULL};
     struct membership_config config = {.reset_limit = -1};
-    double settle, rejoin, silent, gather, timeout, least = 0, longest = 0;
+    double prepare, settle, rejoin, silent, gather, timeout, least = 0, longest = 0;
     int restart = 0, drop_last = 0, grow_now = 0;
     unsigned long long seed = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "iiidddddi|$ppp(dd)Ki:Membership", names,
-                                     &config.start, &config.min, &config.max, &settle, &rejoin, &silent,
-                                     &gather, &timeout, &config.restarts, &restart, &drop_last, &grow_now,
-                                     &least, &longest, &seed, &config.reset_limit))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "iiiddddddi|$ppp(dd)Kii:Membership", names,
+                                     &config.start, &config.min, &config.max, &prepare, &settle, &rejoin,
+                                     &silent, &gather, &timeout, &config.restarts, &restart, &drop_last,
+                                     &grow_now, &least, &longest, &seed, &config.reset_limit, &config.spares))
         return NULL;
+    if (config.spares < 0 || config.spares > INT_MAX - config.max)
+        return PyErr_Format(PyExc_ValueError, "%d spares beyond %d ranks are too many", config.spares,
+                            config.max);
+    config.prepare = nanoseconds(prepare);
     config.settle = nanoseconds(settle);
     config.rejoin = nanoseconds(rejoin);
     config.silent = nanoseconds(silent);

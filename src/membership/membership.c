@@ -18,7 +18,7 @@ struct membership *membership_new(const struct membership_config *config)
     m->config = *config;
     m->random = config->seed;
     m->epoch = -1;
-    m->gathering = m->starved = m->deadline = NEVER;
+    m->enough = m->gathering = m->starved = m->deadline = NEVER;
     for (int i = 0; i < RECONNECTS; i++)
         m->reconnects[i] = NEVER;
     m->cause.slot = m->failed.slot = -1;

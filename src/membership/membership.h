@@ -25,9 +25,11 @@ struct membership;
 struct membership_config {
     bool fixed;       /* the ranks stay the same from start to end: the first failure ends the job */
     bool listed;      /* all hosts are known from the start: there will be no other ones */
-    int start;        /* seats that the first epoch waits for */
+    int start;        /* seats that the first epoch waits for; `min` if the hosts of others can't be used */
     int min, max;     /* ranks of an epoch */
     int spares;       /* processes beyond max that are ready to take the place of a lost one at once */
+    int64_t prepare;  /* once there are `min` seats, the first epoch waits this long for hosts that are not
+                         prepared yet */
     int64_t settle;   /* after a loss, for more losses with the same cause */
     int64_t rejoin;   /* a member that does not wait this long after the others have is hung */
     int64_t silent;   /* the same of one that all others have lost; it is killed */

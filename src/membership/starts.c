@@ -26,15 +26,6 @@ static int count_open(const struct membership *m, int64_t now)
     return count;
 }
 
-static bool host_is_being_prepared(const struct membership *m)
-{
-    for (int i = 0; i < m->host_count; i++) {
-        if (m->hosts[i].state == HOST_PREPARING && m->hosts[i].offered > 0)
-            return true;
-    }
-    return false;
-}
-
 /* ---- epoch 0 ------------------------------------------------------------------------------------------- */
 
 static void start(struct membership *m, int slot, int rank)
@@ -46,16 +37,52 @@ static void start(struct membership *m, int slot, int rank)
     action->rank = rank;
 }
 
+/* Seats that discovery has named, whether their hosts can be used or not. */
+static int count_offered(const struct membership *m)
+{
+    int count = 0;
+    for (int i = 0; i < m->host_count; i++)
+        count += m->hosts[i].offered;
+    return count;
+}
+
+/* Returns true if a host is being prepared whose seats come before the last one that would be used now. */
+static bool host_is_awaited(const struct membership *m, int64_t now)
+{
+    int seats = 0;
+    for (int i = 0; i < m->host_count && seats < m->config.max; i++) {
+        if (m->hosts[i].state == HOST_PREPARING && m->hosts[i].offered > 0)
+            return true;
+        for (int j = 0; j < m->hosts[i].offered; j++)
+            seats += is_open(&m->hosts[i], j, now);
+    }
+    return false;
+}
+
+/* A host that does not answer delays the first epoch for `prepare` only: it joins later as any other one. */
+static bool has_enough(struct membership *m, int64_t now, int seats)
+{
+    int needed = count_offered(m) < m->config.start ? m->config.start : m->config.min;
+    if (seats < needed || seats < 1) {
+        m->enough = NEVER;
+        starve(m, now, seats, needed);
+        return false;
+    }
+    if (m->enough == NEVER)
+        m->enough = now;
+    int64_t end = m->config.fixed ? NEVER : time_add(m->enough, m->config.prepare);
+    if (now >= end || (seats >= m->config.start && !host_is_awaited(m, now)))
+        return true;
+    wake_at(m, end);
+    return false;
+}
+
 void starts_first(struct membership *m, int64_t now)
 {
-    if (host_is_being_prepared(m))
-        return;
     int seats = count_open(m, now);
     int size = seats < m->config.max ? seats : m->config.max;
-    if (size < 1 || seats < m->config.start) {
-        starve(m, now, seats, m->config.start);
+    if (!has_enough(m, now, seats))
         return;
-    }
     m->ranks = calloc((size_t)size, sizeof *m->ranks);
     if (!m->ranks) {
         m->no_memory = true;

@@ -81,6 +81,7 @@ struct membership {
     unsigned noticed;               /* to members of the running epoch */
     int64_t lost;                   /* when the last member was lost */
     int64_t moved;                  /* when a member was last lost, or waited */
+    int64_t enough;                 /* since when there are the seats for the first epoch; NEVER: too few */
     int64_t gathering;              /* since when newcomers are ready; NEVER: there are none */
     int64_t starved;                /* since when there are too few seats; NEVER: there are enough */
     int64_t said;                   /* when that was last said */

@@ -179,6 +179,19 @@ def test_a_host_that_can_not_be_prepared(of_job: Hosts, listed: Path) -> None:
     assert "host nowhere: its name is unknown; check the spelling" in text
 
 
+def test_a_host_that_does_not_answer(of_job: Hosts, launcher: Launcher) -> None:
+    """The job starts without it, and it joins when it answers."""
+    answers = launcher.folder / "answers"
+    agents = launcher.agents(f'[ $1 = c ] || until [ -e {answers} ]; do sleep 0.05; done; eval "$2"')
+    job = of_job.start("-np", "4", "--min-np", "2", *agents, "-H", "b:2,c:2", steps=ENDLESS)
+    job.wait_for("step 20 with 2 ranks")
+    answers.touch()
+    job.wait_for("epoch 1 has begun with 4 ranks")
+    text = job.interrupt()
+    assert sizes(text)[:1] == [2]
+    assert "host b: " not in text
+
+
 def test_a_host_that_does_not_reach_horovodrun(of_job: Hosts, launcher: Launcher) -> None:
     """As behind a firewall that lets only ssh through."""
     network = "ip link set lo up; ip addr add 10.9.9.1/32 dev lo; export HOROVOD_NETWORK_INTERFACE=lo"

@@ -6,6 +6,45 @@ static bool is_offered(const struct world *world, const struct program *program)
     return program->seat < world->hosts[program->host].offered && !program->leaves;
 }
 
+/* ---- the first epoch -----------------------------------------------------------------------------------
+ */
+
+static int count_needed(const struct world *world)
+{
+    int named = 0;
+    for (int i = 0; i < world->host_count; i++)
+        named += world->hosts[i].named;
+    return named < world->config.start ? world->config.start : world->config.min;
+}
+
+void check_seats(struct world *world)
+{
+    world->usable = 0;
+    for (int i = 0; i < world->host_count; i++) {
+        const struct host *host = &world->hosts[i];
+        for (int seat = 0; seat < host->named && host->prepared; seat++)
+            world->usable += !(host->left >> seat & 1);
+    }
+    if (world->usable < count_needed(world))
+        world->usable_since = INT64_MAX;
+    else if (world->usable_since == INT64_MAX)
+        world->usable_since = world->now;
+}
+
+/* It has all seats that can be used. Other hosts are waited for if they are needed, and not for long. */
+static void check_first(struct world *world, int size)
+{
+    const struct membership_config *config = &world->config;
+    int64_t end = world->usable_since < INT64_MAX ? world->usable_since + config->prepare : 0;
+    world->tally->short_starts += size < config->start;
+    if (size != (world->usable < config->max ? world->usable : config->max) || size < count_needed(world))
+        violation(world, "the first epoch has %d ranks of %d seats", size, world->usable);
+    if (size < config->start && world->now < end)
+        violation(world, "the first epoch does not wait for hosts that are being prepared");
+    if (world->now > end)
+        violation(world, "the first epoch waits too long for hosts that are being prepared");
+}
+
 /* ---- epochs -------------------------------------------------------------------------------------------- */
 
 static void check_rank(struct world *world, const struct membership_rank *ranks, int epoch, int rank)
@@ -69,8 +108,7 @@ void check_epoch(struct world *world, const struct membership_rank *ranks, int e
         violation(world, "epoch %d follows epoch %d", epoch, world->mesh_count - 1);
     note(world, "epoch %d of %d ranks", epoch, size);
     if (epoch == 0) {
-        if (size < world->config.start || size > world->config.max)
-            violation(world, "the first epoch has %d ranks", size);
+        check_first(world, size);
         return;
     }
     const struct mesh *before = &world->meshes[epoch - 1];

@@ -214,6 +214,7 @@ static void act(struct world *world)
 {
     static const char *const whys[] = {"removed", "host out", "asked to leave", "hung", "cut off", "over"};
     struct membership_action action;
+    check_seats(world);
     while (membership_next(world->membership, &action) && !world->violated) {
         switch (action.kind) {
         case MEMBERSHIP_PREPARE:
@@ -281,8 +282,10 @@ void launcher_discover(struct world *world)
         if (first || world->hosts[i].offered > 0)
             hosts[count++] = (struct membership_host){world->hosts[i].name, world->hosts[i].offered};
     }
-    for (int i = 0; i < world->host_count; i++)
+    for (int i = 0; i < world->host_count; i++) {
+        world->hosts[i].named = world->hosts[i].offered;
         world->hosts[i].left &= (1U << world->hosts[i].offered) - 1;
+    }
     membership_discovered(world->membership, world->now, hosts, count);
     act(world);
 }

@@ -39,6 +39,7 @@ void scenario_init(struct world *world)
     config->min = 1 + (int)below(world, chance(world, 50) ? 1 : seats);
     config->start = config->min + (int)below(world, seats - config->min + 1);
     config->max = config->start + (chance(world, 50) ? seats : (int)below(world, 3));
+    config->prepare = 5 * SECOND;
     config->settle = 50 * MS;
     config->rejoin = 30 * SECOND;
     config->silent = 5 * SECOND;
@@ -56,6 +57,7 @@ void scenario_init(struct world *world)
     config->grow_now = config->seed % 4 == 0; /* Horovod's own rules */
     config->drop_last = config->seed % 16 < 2;
     world->plain = config->seed % 32 == 5;
+    world->hosts[world->host_count - 1].can_prepare = config->seed % 8 != 6;
     world->steps = 20 + (int)below(world, 300);
     world->commit_every = 1 + (int)below(world, 20);
     world->faults = chance(world, 10) ? 0 : 1 + (int)below(world, 8);

@@ -163,7 +163,7 @@ bool world_run(uint64_t seed, bool verbose, struct tally *tally, uint64_t *diges
     world->random = random_mix(seed + 1);
     world->verbose = verbose;
     world->tally = tally;
-    world->tick_at = INT64_MAX;
+    world->tick_at = world->usable_since = INT64_MAX;
     world->durable = -1;
     scenario_init(world);
     world->membership = membership_new(&world->config);

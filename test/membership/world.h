@@ -89,6 +89,7 @@ struct host {
     char name[8];
     int slots;      /* as the user has listed it */
     int offered;    /* as discovery says now */
+    int named;      /* as the state machine was last told */
     bool up, agent; /* the machine; the agent, and with it the connection */
     bool can_prepare, prepared;
     int connection; /* number */
@@ -121,6 +122,8 @@ struct world {
     int durable;                       /* the newest version that was committed on all ranks of an epoch */
     int cuts[CUT_LIMIT][2], cut_count; /* slots between which connections break */
     int faults;                        /* still to come */
+    int usable;                        /* seats of prepared hosts, before the first epoch */
+    int64_t usable_since;              /* that they are enough for it; INT64_MAX: they are not */
     int64_t last_loss, tick_at;
     int64_t began; /* when the newest epoch did, here */
     bool cause;    /* of the next epoch */
@@ -171,6 +174,7 @@ int mesh_rank(const struct mesh *mesh, int slot); /* -1: it is not in the epoch 
 
 /* ---- check.c ---- */
 void check_epoch(struct world *world, const struct membership_rank *ranks, int epoch, int size);
+void check_seats(struct world *world); /* before actions follow */
 void check_start(struct world *world, const struct membership_action *action);
 void check_notice(struct world *world, const struct membership_action *action);
 void check_left_out(struct world *world);

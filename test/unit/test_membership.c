@@ -123,6 +123,7 @@ static struct membership_config elastic(int start, int min, int max)
     return (struct membership_config){.start = start,
                                       .min = min,
                                       .max = max,
+                                      .prepare = 5 * SECOND,
                                       .settle = SECOND / 20,
                                       .rejoin = 30 * SECOND,
                                       .silent = 5 * SECOND,
@@ -212,6 +213,61 @@ TEST(test_hosts_that_cannot_be_prepared_are_tried_again)
     EXPECT("");
     pass(1);
     EXPECT("prepare a;epoch 0: 0+;start 0 a.0");
+}
+
+/* Starts a job whose hosts do not answer yet. */
+static void open_unprepared(struct membership_config config, const char *hosts)
+{
+    struct membership_action action;
+    open_job(config, hosts);
+    while (membership_next(machine, &action))
+        assert_int_equal(action.kind, MEMBERSHIP_PREPARE);
+}
+
+TEST(test_a_host_that_does_not_answer)
+{
+    open_unprepared(elastic(2, 1, 4), "a:2,b:2");
+    pass(4);
+    membership_host_prepared(machine, now, 0);
+    pass(4.9);
+    EXPECT("");
+    pass(0.2);
+    EXPECT("epoch 0: 0+ 1+;start 0 a.0;start 1 a.1");
+    pass(100);
+    membership_host_prepared(machine, now, 1);
+    EXPECT("start 2 b.0;start 3 b.1");
+}
+
+TEST(test_the_first_epoch_is_smaller_without_a_host)
+{
+    open_unprepared(elastic(4, 3, 4), "a:2,b:2,c:1");
+    membership_host_prepared(machine, now, 0);
+    pass(20);
+    EXPECT(""); /* below the minimum */
+    membership_host_failed(machine, now, 1);
+    membership_host_prepared(machine, now, 2);
+    pass(0.9);
+    EXPECT("");
+    pass(4.2);
+    EXPECT("prepare b;epoch 0: 0+ 1+ 2+ 3+;start 0 a.0;start 1 a.1;start 2 b.0;start 3 b.1");
+    open_unprepared(elastic(4, 3, 4), "a:2,b:2,c:1");
+    membership_host_prepared(machine, now, 0);
+    membership_host_prepared(machine, now, 2);
+    pass(5);
+    EXPECT("epoch 0: 0+ 1+ 2+;start 0 a.0;start 1 a.1;start 2 c.0");
+}
+
+TEST(test_hosts_that_are_not_needed_are_not_awaited)
+{
+    open_unprepared(elastic(2, 1, 2), "a:2,b:2");
+    membership_host_prepared(machine, now, 1);
+    pass(3);
+    EXPECT(""); /* the user has named a first */
+    membership_host_prepared(machine, now, 0);
+    EXPECT("epoch 0: 0+ 1+;start 0 a.0;start 1 a.1");
+    open_unprepared(elastic(2, 1, 2), "a:2,b:2");
+    membership_host_prepared(machine, now, 0);
+    EXPECT("epoch 0: 0+ 1+;start 0 a.0;start 1 a.1");
 }
 
 /* ---- losses -------------------------------------------------------------------------------------------- */

@@ -37,6 +37,7 @@ class Machine:
         timeout: the seconds after which a job without enough seats ends.
         cooldown: the shortest and the longest pause in seconds of a host that is left out; None: forever.
         reset_limit: how many epochs may follow the first one; None: any number.
+        spares: processes beyond ``maximum`` that are started to take the places of lost ones.
     """
 
     def __init__(
@@ -49,12 +50,13 @@ class Machine:
         timeout: float = NEVER,
         cooldown: tuple[int, int] | None = None,
         reset_limit: int | None = None,
+        spares: int = 0,
     ) -> None:
         self._act, self._changed = act, changed or threading.Condition()
         self._core = _core.Membership(
-            start, minimum, maximum, SETTLE_SECONDS, REJOIN_SECONDS, SILENT_SECONDS, 0.0, timeout, RESTARTS,
-            drop_last=True, grow_now=True, pause=cooldown or (0, 0), seed=time.monotonic_ns(),
-            reset_limit=-1 if reset_limit is None else reset_limit,
+            start, minimum, maximum, NEVER, SETTLE_SECONDS, REJOIN_SECONDS, SILENT_SECONDS, 0.0, timeout,
+            RESTARTS, drop_last=True, grow_now=True, pause=cooldown or (0, 0), seed=time.monotonic_ns(),
+            reset_limit=-1 if reset_limit is None else reset_limit, spares=spares,
         )  # fmt: skip
 
     def put(self, name: str, *values: Any) -> None:
