@@ -98,7 +98,7 @@ def results(driver: ElasticDriver) -> dict[str, int]:
 
 
 def test_the_machine_in_python() -> None:
-    machine = _core.Membership(2, 1, 3, 0.5, 30, 5, 10, 600, 3, pause=(1, 1))
+    machine = _core.Membership(2, 1, 3, 0, 0.5, 30, 5, 10, 600, 3, pause=(1, 1))
     machine.discovered(10.0, [("a", 2), ("b", 1)])
     seen = []
     while action := machine.next():
@@ -238,6 +238,34 @@ def test_a_failed_process_takes_its_host_along(make: Callable[..., ElasticDriver
     assert results(driver) == {"b[0]": 0, "b[1]": 0}
     assert sorted((place.rank, place.size, place.cross_size) for place in places) == [(0, 2, 1), (1, 2, 1)]
     assert driver._host_manager.is_blacklisted("a")
+
+
+def test_a_spare_takes_a_lost_place_at_once(make: Callable[..., ElasticDriver]) -> None:
+    driver = make({"a": 1, "b": 2}, 2, most=2, spares=1)
+    planned: list[SlotInfo] = []
+    sizes: list[int] = []
+
+    def work(place: SlotInfo, events: Events) -> tuple[int, float]:
+        if place.local_rank == 1:
+            planned.append(place)
+        driver.record_ready(place.hostname, place.local_rank)
+        if place.hostname == "a":
+            until(lambda: len(driver._processes) == 3 and driver._processes[2].asks)
+            return 1, 0.0
+        if place.local_rank == 0:
+            driver.record_ready(place.hostname, place.local_rank)
+        sizes.append(driver.get_slot_info("b", place.local_rank).size)
+        until(lambda: len(sizes) == 2)
+        return 0, 0.0
+
+    driver.start(2, work)
+    assert results(driver) == {"b[0]": 0, "b[1]": 0}
+    assert [(place.rank, place.size, place.hostname) for place in planned] == [(1, 2, "b")]
+    assert sizes == [2, 2]
+    with pytest.raises(ValueError, match=r"spares=1 with max_num_proc=None"):
+        make({"a": 1}, spares=1)
+    with pytest.raises(ValueError, match="too many"):
+        _core.Membership(2, 1, 3, 0, 0.5, 30, 5, 10, 600, 3, spares=2**31 - 1)
 
 
 def test_a_host_is_added(make: Callable[..., ElasticDriver]) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Launcher
+from conftest import DEADLINE, Launcher
+from virtual_hosts import wait_until
 
 import horovod
 from horovod.common.exceptions import HorovodInternalError
@@ -168,6 +169,8 @@ def test_results_that_cannot_be_pickled() -> None:
         ({"np": 0}, "-np=0 must be a whole number from 1"),
         ({"hosts": "localhost:x"}, "'x' is not a number of slots"),
         ({"min_num_proc": 2, "num_proc": 1}, "--min-np 2 is more than -np 1"),
+        ({"spares": 1}, "--spares needs --min-np or --host-discovery-script"),
+        ({"min_num_proc": 1, "failed_slot": "no"}, "--failed-slot=no must be drop-host"),
         ({"cooldown_range": (1, 2)}, "--blacklist-cooldown-range needs --min-np or --host-discovery-script"),
         ({"host_discovery_script": "./find"}, "how many ranks"),
         ({"host_discovery_script": "./find", "min_num_proc": 1, "hosts": "a"}, "takes the place of --hosts"),
@@ -207,6 +210,36 @@ def test_an_elastic_job_returns_the_results_of_its_last_ranks() -> None:
 def test_a_rank_that_has_joined_later_returns_a_result() -> None:
     results = horovod.run(train, (3, "1"), num_proc=3, min_num_proc=2)
     assert results == [(0, 3, "0"), (1, 3, "2"), (2, 3, "3")]
+
+
+def train_beside_a_spare(folder: str) -> tuple[int, int, str]:
+    """Trains until process 1 has killed itself, which it does when process 2 is there."""
+    import numpy as np
+
+    import horovod as hvd
+
+    hvd.init()
+    slot = os.environ["HOROVOD_SLOT"]
+    Path(folder, slot).touch()
+
+    @hvd.elastic.run
+    def step(state: Any) -> None:
+        while hvd.allreduce(np.array([slot == "1"]), op=hvd.Max, name="step")[0]:
+            if slot == "1":
+                assert wait_until(Path(folder, "2").exists, DEADLINE)
+                os.kill(os.getpid(), signal.SIGKILL)
+            state.commit()
+
+    step(hvd.elastic.ObjectState())
+    return hvd.rank(), hvd.size(), slot
+
+
+def test_a_spare_takes_a_lost_place(tmp_path: Path) -> None:
+    results = horovod.run(
+        train_beside_a_spare, (str(tmp_path),), num_proc=2, min_num_proc=2, hosts="localhost:3", spares=1,
+        reset_limit=1, elastic_timeout=60, rejoin_seconds=60, failed_slot="restart",
+    )  # fmt: skip
+    assert results == [(0, 2, "0"), (1, 2, "2")]
 
 
 def test_an_elastic_job_on_the_hosts_of_a_script(tmp_path: Path) -> None:

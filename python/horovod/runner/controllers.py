@@ -50,7 +50,7 @@ def run_with_settings(
 
 
 def _elastic_parameters(settings: ElasticSettings) -> dict[str, Any]:
-    same = ("min_num_proc", "max_num_proc", "reset_limit", "cooldown_range")
+    same = ("min_num_proc", "max_num_proc", "spares", "reset_limit", "cooldown_range")
     parameters = {name: getattr(settings, name) for name in same}
     parameters["elastic_timeout"] = settings.elastic_timeout and math.ceil(settings.elastic_timeout)
     discovery = settings.discovery

@@ -191,14 +191,17 @@ def run(
     np: int | None = None,
     min_np: int | None = None,
     max_np: int | None = None,
+    spares: int | None = None,
+    elastic_timeout: int | None = None,
+    rejoin_seconds: int | None = None,
+    failed_slot: str | None = None,
 ) -> list[T]:
     """Runs ``func(*args, **kwargs)`` on every rank of a new job, and returns the results in rank order.
 
     The function, which may be defined in a notebook or in ``__main__``, is sent to the ranks by cloudpickle,
     and so are its results: through pipes, over ssh to other hosts, and through files on this host that only
     this user can read. The ranks' stdin is empty. Their output is written to sys.stdout and sys.stderr;
-    characters that the encoding lacks become escapes. If a stream refuses output, the job continues, and at
-    its end a RuntimeWarning says that some output is lost.
+    characters that the encoding lacks become escapes. A RuntimeWarning at the end says if output was lost.
 
     Args:
         func: the function; every rank calls it once.
@@ -226,8 +229,7 @@ def run(
     executable, options = parameters.pop("executable"), options_of(parameters)
     if use_mpi:
         warnings.warn(
-            "horovod.run(use_mpi=True): the ranks start without mpirun, and their bytes do not go through "
-            "MPI; `horovodrun --mpi` does both",
+            "horovod.run(use_mpi=True): the ranks start without mpirun; use `horovodrun --mpi` instead",
             stacklevel=2,
         )
     return run_pickled(function, executable, options)

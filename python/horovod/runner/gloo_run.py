@@ -180,6 +180,7 @@ def launch_gloo_elastic(
     driver = ElasticDriver(
         rendezvous, settings.discovery, settings.min_num_proc or wanted, settings.max_num_proc,
         settings.elastic_timeout, settings.reset_limit, settings.cooldown_range, settings.verbose,
+        settings.spares or 0,
     )  # fmt: skip
     text = command if isinstance(command, str) else shlex.join(command)
     port = rendezvous.start(create_rendezvous_handler(driver))

@@ -71,6 +71,11 @@ class ElasticDriver:
         cooldown_range: the shortest and longest time in seconds for which a host with a failed process is
             left out; None: forever.
         verbose: as in ``BaseSettings``.
+        spares: how many processes more than ``max_num_proc`` to keep ready, if there are slots for them: they
+            take the places of failed ones at once.
+
+    Raises:
+        ValueError: ``spares`` without ``max_num_proc``, or another wrong value.
     """
 
     def __init__(
@@ -83,13 +88,19 @@ class ElasticDriver:
         reset_limit: int | None = None,
         cooldown_range: Sequence[int] | None = None,
         verbose: int = 0,
+        spares: int = 0,
     ) -> None:
+        if spares < 0 or (spares and not max_num_proc):
+            raise ValueError(
+                f"ElasticDriver: spares={spares} with max_num_proc={max_num_proc}: spares are beyond "
+                "the ranks of max_num_proc, 0 or more"
+            )
         self._rendezvous = rendezvous
         self._host_manager = HostManager(discovery, cooldown_range)
         self._min_num_proc, self._max_num_proc = min_num_proc, max_num_proc
         self._timeout = timeout or float(os.environ.get("HOROVOD_ELASTIC_TIMEOUT", ELASTIC_TIMEOUT_SECS))
         self._reset_limit, self._cooldown = reset_limit, check_cooldown(cooldown_range)
-        self._verbose = verbose
+        self._spares, self._verbose = spares, verbose
         self._changed = threading.Condition(threading.RLock())  # guards what follows
         self._shutdown = threading.Event()
         self._machine: Machine | None = None  # None: `start` was not called
@@ -140,6 +151,7 @@ class ElasticDriver:
                 timeout=self._timeout,
                 cooldown=self._cooldown,
                 reset_limit=self._reset_limit,
+                spares=self._spares,
             )
             if isinstance(self._rendezvous, RendezvousServer):
                 self._watch = self._rendezvous.watch_slots()
@@ -359,7 +371,10 @@ class ElasticDriver:
         slot, epoch = action["slot"], self._machine.epoch()
         first = slot in self._members
         ranks = self._machine.ranks() if first else self._machine.planned()
-        place = self._places(ranks, epoch + (not first))[action["rank"]].at_seat(action["seat"])
+        if action["rank"] >= len(ranks):  # a spare, which may become the last rank
+            ranks[-1] = (slot, action["host"], action["seat"])
+        rank = min(action["rank"], len(ranks) - 1)
+        place = self._places(ranks, epoch + (not first))[rank].at_seat(action["seat"])
         process = _Process(slot, place.hostname, action["seat"])
         self._processes[slot] = process
         thread = threading.Thread(

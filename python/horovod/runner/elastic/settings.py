@@ -19,6 +19,7 @@ class ElasticSettings(BaseSettings):
     elastic_timeout: float | None
     reset_limit: int | None
     cooldown_range: tuple[int, int] | None = None
+    spares: int | None = None
     elastic: bool = True
 
     def __getstate__(self) -> dict[str, Any]:
