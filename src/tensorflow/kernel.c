@@ -15,10 +15,18 @@ void kernel_register(const char *operation, TF_KernelBuilder *builder)
     tf.DeleteStatus(status);
 }
 
+/* A lost rank is UNKNOWN, as in Horovod. A MonitoredSession takes ABORTED for the loss of one of TensorFlow's
+ * own workers, and makes new sessions without end. */
+static int code_of(hvd_code code)
+{
+    enum { UNKNOWN = 2 };
+    return code == HVD_PEER_LOST || code == HVD_SHUT_DOWN ? UNKNOWN : engine->absl_code(code);
+}
+
 void kernel_fail(TF_OpKernelContext *context, const hvd_status *status)
 {
     TF_Status *failure = tf.NewStatus();
-    tf.SetStatus(failure, engine->absl_code(status->code), status->text);
+    tf.SetStatus(failure, code_of(status->code), status->text);
     tf.OpKernelContext_Failure(context, failure);
     tf.DeleteStatus(failure);
 }

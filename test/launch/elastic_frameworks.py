@@ -110,8 +110,8 @@ def use_function(steps: int) -> None:
     say("END", hvd.elastic.run(trains(check_step, lambda state: state.model.get_weights()))(state, steps))
 
 
-def use_session(steps: int) -> None:
-    """TensorFlow 1."""
+def make_graph() -> tuple[list[Any], Callable[[Any, Any, Any], None]]:
+    """Returns the weights of a model of TensorFlow 1, and a step in a session with a batch."""
     import tensorflow.compat.v1 as tf
 
     import horovod.tensorflow as hvd
@@ -119,19 +119,58 @@ def use_session(steps: int) -> None:
     hvd.init()
     tf.disable_eager_execution()
     x, y = tf.placeholder(tf.float64, [None, 4]), tf.placeholder(tf.float64, [None, 1])
-    first, second = (tf.get_variable(f"w{i}", initializer=value) for i, value in enumerate(FIRST))
-    loss = tf.reduce_sum((tf.tanh(x @ first) @ second - y) ** 2)
-    train = hvd.DistributedOptimizer(tf.train.AdamOptimizer(0.01), op=hvd.Sum).minimize(loss)
+    weights = [tf.get_variable(f"w{i}", initializer=value) for i, value in enumerate(FIRST)]
+    loss = tf.reduce_sum((tf.tanh(x @ weights[0]) @ weights[1] - y) ** 2)
+    optimizer = hvd.DistributedOptimizer(tf.train.AdamOptimizer(0.01), op=hvd.Sum)
+    train = optimizer.minimize(loss, tf.train.get_or_create_global_step())
+    return weights, lambda session, own_x, own_y: session.run(train, {x: own_x, y: own_y})
+
+
+def use_session(steps: int) -> None:
+    """TensorFlow 1."""
+    import tensorflow.compat.v1 as tf
+
+    import horovod.tensorflow as hvd
+
+    weights, step = make_graph()
     session = tf.Session()
     session.run(tf.global_variables_initializer())
     session.graph.finalize()
     introduce()
     state = hvd.elastic.TensorFlowState(session=session, step=0)
+    train = hvd.elastic.run(trains(lambda _, x, y: step(session, x, y), lambda _: session.run(weights)))
+    say("END", train(state, steps))
 
-    def step(_: Any, own_x: Any, own_y: Any) -> None:
-        session.run(train, {x: own_x, y: own_y})
 
-    say("END", hvd.elastic.run(trains(step, lambda _: session.run([first, second])))(state, steps))
+def use_monitored(steps: int) -> None:
+    """TensorFlow 1 with a MonitoredSession, whose hooks see each step that is made, and nothing besides."""
+    import tensorflow.compat.v1 as tf
+
+    import horovod.tensorflow as hvd
+
+    weights, step = make_graph()
+    seen, made = [], []
+
+    class Count(tf.train.SessionRunHook):  # type: ignore[misc]
+        def after_run(self, context: Any, values: Any) -> None:
+            seen.append(1)
+
+    hooks = [hvd.BroadcastGlobalVariablesHook(0), Count(), tf.train.StepCounterHook(5, summary_writer=None)]
+    with tf.train.MonitoredTrainingSession(hooks=hooks) as session:
+        introduce()
+        state = hvd.elastic.TensorFlowState(session=session, step=0)
+
+        def one_step(_: Any, x: Any, y: Any) -> None:
+            step(session, x, y)
+            made.append(1)
+
+        def weights_of(_: Any) -> Any:
+            *found, done = session.run([*weights, tf.train.get_global_step()])
+            if done != state.step or len(seen) != len(made) + 1:
+                raise SystemExit(f"{done} steps, {state.step} of the state, {len(seen)} seen of {len(made)}")
+            return found
+
+        say("END", hvd.elastic.run(trains(one_step, weights_of))(state, steps))
 
 
 # ---- JAX -----------------------------------------------------------------------------------------------
@@ -250,4 +289,5 @@ if __name__ == "__main__":
 
         jax.config.update("jax_enable_x64", True)
     prepare()
-    serve({"function": use_function, "session": use_session, "jit": use_jit, "fit": use_fit})
+    programs = {"function": use_function, "session": use_session, "monitored": use_monitored}
+    serve(programs | {"jit": use_jit, "fit": use_fit})

@@ -23,6 +23,7 @@ FULL = "HOROVOD_TEST_FULL" in os.environ
 JOBS = [
     ("tensorflow", "function"),
     ("tensorflow", "session"),
+    ("tensorflow", "monitored"),
     ("tensorflow", "fit"),
     ("jax", "jit"),
     ("jax", "fit"),

@@ -104,7 +104,7 @@ def step():
 import tensorflow as tf, horovod.tensorflow as hvd
 hvd.init()
 end = hvd.shutdown
-lost = tf.errors.AbortedError
+lost = tf.errors.UnknownError
 
 @tf.function
 def reduce(x):

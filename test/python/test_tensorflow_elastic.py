@@ -152,6 +152,32 @@ def test_a_session_of_tensorflow_1(rank: int) -> None:
         assert session.run(x) == 0
 
 
+def test_a_monitored_session(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its hooks see steps only, and a process that joins broadcasts nothing before it has joined."""
+    v1 = tf.compat.v1
+    runs = []
+
+    class Count(v1.train.SessionRunHook):  # type: ignore[misc, name-defined]
+        def before_run(self, context: Any) -> None:
+            runs.append(1)
+
+    with tf.Graph().as_default():
+        x = v1.get_variable("x", initializer=float(rank), dtype=tf.float32)
+        step = v1.assign_add(x, 1.0)
+        monkeypatch.setattr(epochs, "_planned", True)
+        session = v1.train.MonitoredTrainingSession(hooks=[hvd.BroadcastGlobalVariablesHook(0), Count()])
+        monkeypatch.setattr(epochs, "_planned", False)
+        state = hvd.elastic.TensorFlowState(session=session, step=rank)
+        after_a_reset(state, holds=rank == 0)
+        session.run(step)
+        state.restore()
+        state.on_reset()
+        assert session.run(x) == 0 and len(runs) == 2
+        session.close()
+        with pytest.raises(ValueError, match="its session is closed: open a MonitoredSession around"):
+            state.save()
+
+
 def test_passes_of_a_step_are_forgotten_in_tensorflow_1() -> None:
     graph = tf.Graph()
     with graph.as_default(), tf.compat.v1.Session() as session:

@@ -237,7 +237,7 @@ def failure() -> HorovodInternalError | None:
 
         try:
             train(model)
-        except tf.errors.AbortedError as error:
+        except tf.errors.UnknownError:
             if failure := hvd.failure():
                 print("lost", failure.lost_rank, "on", failure.host, "by", failure.cause)
     """

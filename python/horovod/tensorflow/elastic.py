@@ -62,8 +62,8 @@ class TensorFlowState(VariablesState):
     Args:
         variables: eager ones, the same on all ranks in the same order; with a session those of its graph, by
             default all global ones.
-        session: the ``tf.compat.v1.Session`` in which variables of a graph live; None: they are eager, or the
-            default session has them.
+        session: the ``tf.compat.v1.Session`` in which variables of a graph live, or a ``MonitoredSession``,
+            whose hooks see the steps alone; None: they are eager, or the default session has them.
         kwargs: further values by name, such as ``step=0``; ``state.step`` reads and sets them.
 
     Raises:
@@ -94,7 +94,15 @@ class TensorFlowState(VariablesState):
         session = self.session or tf.compat.v1.get_default_session()
         if session is None:
             raise ValueError("TensorFlowState: variables of a graph live in a session: pass session=…")
-        return session
+        if not hasattr(session, "run_step_fn"):
+            return session
+        try:
+            return session.run_step_fn(lambda step_context: step_context.session)
+        except AttributeError:
+            raise ValueError(
+                "TensorFlowState: its session is closed: open a MonitoredSession around the function of "
+                "hvd.elastic.run, not inside, as it closes at the first error"
+            ) from None
 
     def _read(self, variables: Sequence[Any]) -> list[Any]:
         if tf.executing_eagerly():

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from horovod.common import epochs
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.framework import objects
 from horovod.tensorflow.mpi_ops import broadcast_
@@ -51,6 +52,8 @@ def broadcast_global_variables(root_rank: int) -> Any:
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
     """Gives the root's global variables to all ranks once the session has made or restored them.
 
+    A process that joins a running elastic job gets them from its state instead.
+
     Args:
         root_rank: the rank that has them.
         device: accepted for compatibility.
@@ -74,7 +77,8 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
             self._broadcast = broadcast_global_variables(self.root_rank)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        session.run(self._broadcast)
+        if not epochs.is_planned():
+            session.run(self._broadcast)
 
 
 def broadcast_object(

@@ -75,7 +75,7 @@ def allreduce(
         ValueError: an argument of this rank is invalid; nothing was sent.
         tf.errors.InvalidArgumentError: the tensor can't be sent, or Horovod is not initialized.
         tf.errors.FailedPreconditionError: the ranks disagree, or the name is in flight already.
-        tf.errors.AbortedError: a rank is lost, or has left.
+        tf.errors.UnknownError: a rank is lost, or has left.
     """
     op = reduction_of(average, op)
     if _is_sparse(tensor):
