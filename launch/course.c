@@ -29,6 +29,9 @@ struct verdict {
 /* Counts that follow from what several ranks show, such as lateness, fall when one of them is not seen: so
  * the highest one counts, until the rank calls hvd_init again and all of them begin at 0. */
 struct total {
+    int rank; /* its number; of one that has left, the last one */
+    int process;
+    uint64_t born;
     char host[64];
     double at;         /* when it was seen last */
     int64_t opened_at; /* as in struct course_rank; 0: it was not in the job yet */
@@ -42,13 +45,18 @@ struct course {
     double interval; /* the least between two points */
     struct verdict verdicts[COURSE_VERDICTS];
     int verdict_count;
-    struct total *ranks; /* [rank_count] */
+    struct total *ranks; /* [rank_count] by rank. Of elastic jobs a rank becomes another process */
     int rank_count;
-    double at, joules;
+    struct total left[COURSE_LEFT]; /* processes that are no rank any longer */
+    int left_count;
+    double at, before; /* of the last look, and of the one before it */
+    double joules;
     int epoch;
     uint64_t most_steps; /* of that epoch */
     double steps;
-    double present, starting, horovod, late, engine; /* seconds of all ranks */
+    double present, starting, horovod, engine; /* seconds of all ranks */
+    double late;                               /* seconds of the job */
+    double lost;                               /* seconds of all ranks, by lateness of another one */
     double bytes;
 };
 
@@ -87,44 +95,113 @@ static double grow(uint64_t *highest, uint64_t now)
     return more;
 }
 
+static bool is_of(const struct total *total, const struct course_rank *rank)
+{
+    return total->process == rank->process && total->born == rank->born &&
+           strncmp(total->host, rank->host, sizeof total->host - 1) == 0;
+}
+
+static void keep_left(struct course *course, const struct total *total)
+{
+    struct total *place = &course->left[course->left_count];
+    if (course->left_count < COURSE_LEFT) {
+        course->left_count++;
+    } else {
+        place = course->left;
+        for (int i = 1; i < COURSE_LEFT; i++)
+            place = course->left[i].late < place->late ? &course->left[i] : place;
+        if (total->late <= place->late)
+            return;
+    }
+    *place = *total;
+}
+
+/* Another process has the number of the rank now: it is new, or had another number in the epoch before. */
+static void exchange(struct course *course, const struct course_rank *rank)
+{
+    struct total *total = &course->ranks[rank->rank];
+    if (total->opened_at)
+        keep_left(course, total);
+    *total = (struct total){.at = total->at};
+    for (int i = 0; i < course->rank_count && course->epoch > 0; i++) {
+        if (!course->ranks[i].opened_at || !is_of(&course->ranks[i], rank))
+            continue;
+        *total = course->ranks[i];
+        course->ranks[i] = (struct total){.at = course->before};
+        return;
+    }
+    for (int i = 0; i < course->left_count; i++) {
+        if (!is_of(&course->left[i], rank))
+            continue;
+        *total = course->left[i];
+        course->left[i] = course->left[--course->left_count];
+        return;
+    }
+}
+
 /* Adds what a rank has done in the `seconds` since it was seen before. */
-static void add_counts(struct course *course, const struct course_rank *rank, double seconds)
+static void add_counts(struct course *course, const struct course_look *look, const struct course_rank *rank,
+                       double seconds)
 {
     struct total *total = &course->ranks[rank->rank];
     if (rank->opened_at != total->opened_at)
         *total = (struct total){.at = total->at, .opened_at = rank->opened_at, .late = total->late};
     double late = grow(&total->late_ns, rank->late_ns) / 1e9;
+    total->rank = rank->rank;
+    total->process = rank->process;
+    total->born = rank->born;
     snprintf(total->host, sizeof total->host, "%s", rank->host);
     total->late += late;
     total->share = seconds > 0 ? fmin(late / seconds, 1) : 0;
     course->late += late;
+    course->lost += late * (look->count - 1);
     course->horovod += fmin(grow(&total->horovod_ns, rank->horovod_ns) / 1e9, seconds);
     course->bytes += grow(&total->bytes, rank->bytes);
     course->engine += grow(&total->engine_ns, rank->engine_ns) / 1e9;
 }
 
 /* The time of a rank that is not seen counts when it is seen again, together with what it did meanwhile. */
-static void add_rank(struct course *course, const struct course_rank *rank)
+static void add_rank(struct course *course, const struct course_look *look, const struct course_rank *rank)
 {
     struct total *total = &course->ranks[rank->rank];
     total->share = 0;
     if (!rank->seen)
         return;
+    if (rank->opened_at && !is_of(total, rank))
+        exchange(course, rank);
     double seconds = course->at - total->at;
     total->at = course->at;
     course->present += seconds;
     course->starting += rank->joined ? 0 : seconds;
     if (rank->opened_at)
-        add_counts(course, rank, seconds);
+        add_counts(course, look, rank, seconds);
+}
+
+/* The time for which there was no rank of a number is nobody's. */
+static void begin_epoch(struct course *course, int epoch)
+{
+    course->epoch = epoch;
+    course->most_steps = 0;
+    for (int i = 0; i < course->rank_count; i++)
+        course->ranks[i].at = fmax(course->ranks[i].at, course->before);
+}
+
+/* The epoch has other ranks than the one before, possibly fewer. */
+static void end_missing(struct course *course, const struct course_look *look)
+{
+    for (int i = 0, next = 0; i < course->rank_count; i++) {
+        while (next < look->count && look->ranks[next].rank < i)
+            next++;
+        if (!course->ranks[i].opened_at || (next < look->count && look->ranks[next].rank == i))
+            continue;
+        keep_left(course, &course->ranks[i]);
+        course->ranks[i] = (struct total){.at = course->before};
+    }
 }
 
 /* The ranks of an earlier epoch may be all that is seen for a moment. */
 static void add_steps(struct course *course, const struct course_look *look)
 {
-    if (look->epoch > course->epoch) {
-        course->epoch = look->epoch;
-        course->most_steps = 0;
-    }
     if (look->epoch == course->epoch)
         course->steps += grow(&course->most_steps, look->steps);
 }
@@ -211,13 +288,19 @@ static void add_verdict(struct course *course, const struct course_look *look)
 
 void course_add(struct course *course, const struct course_look *look)
 {
+    bool begins = look->epoch > course->epoch;
+    course->before = course->at;
     course->at = look->at;
+    if (begins)
+        begin_epoch(course, look->epoch);
     add_steps(course, look);
     course->joules = look->joules;
     for (int i = 0; i < look->count; i++) {
         if (look->ranks[i].rank >= 0 && look->ranks[i].rank < course->rank_count)
-            add_rank(course, &look->ranks[i]);
+            add_rank(course, look, &look->ranks[i]);
     }
+    if (begins)
+        end_missing(course, look);
     add_point(course);
     add_verdict(course, look);
 }
@@ -227,23 +310,29 @@ void course_add(struct course *course, const struct course_look *look)
 /* Shares of the time of all ranks; together 1. */
 struct cost {
     double starting, late, moving, computing;
-    int late_rank; /* that nearly all of `late` is for; -1: there are several */
+    const struct total *late_rank; /* that nearly all of `late` is for; NULL: there are several */
+    bool left;                     /* it is no rank any longer */
 };
+
+static const struct total *find_latest(const struct total *list, int count, const struct total *latest)
+{
+    for (int i = 0; i < count; i++)
+        latest = !latest || list[i].late > latest->late ? &list[i] : latest;
+    return latest;
+}
 
 static struct cost find_cost(const struct course *course)
 {
     double all = course->present > 0 ? course->present : 1;
-    int worst = 0, others = course->rank_count - 1;
-    for (int i = 1; i < course->rank_count; i++) {
-        if (course->ranks[i].late > course->ranks[worst].late)
-            worst = i;
-    }
-    double late = fmin(course->late * others, course->horovod);
+    const struct total *rank = find_latest(course->ranks, course->rank_count, NULL);
+    const struct total *worst = find_latest(course->left, course->left_count, rank);
+    double late = fmin(course->lost, course->horovod);
     return (struct cost){.starting = course->starting / all,
                          .late = late / all,
                          .moving = (course->horovod - late) / all,
                          .computing = fmax(1 - (course->starting + course->horovod) / all, 0),
-                         .late_rank = course->ranks[worst].late >= 0.8 * course->late ? worst : -1};
+                         .late_rank = worst->late >= 0.8 * course->late ? worst : NULL,
+                         .left = worst != rank};
 }
 
 static void append_time(char *text, size_t capacity, double seconds, const char *what)
@@ -262,8 +351,9 @@ void course_cost(const struct course *course, char *text, size_t capacity)
     text[0] = '\0';
     append_time(text, capacity, course->present, "rank");
     append_text(text, capacity, ": %.0f %% computing", 100 * cost.computing);
-    if (cost.late >= 0.005 && cost.late_rank >= 0)
-        append_text(text, capacity, ", %.0f %% waiting for rank %d", 100 * cost.late, cost.late_rank);
+    if (cost.late >= 0.005 && cost.late_rank)
+        append_text(text, capacity, ", %.0f %% waiting for rank %d%s", 100 * cost.late, cost.late_rank->rank,
+                    cost.left ? ", which has left" : "");
     else if (cost.late >= 0.005)
         append_text(text, capacity, ", %.0f %% waiting for late ranks", 100 * cost.late);
     append_text(text, capacity, ", %.0f %% moving ", 100 * cost.moving);
@@ -306,20 +396,30 @@ static void write_verdicts(const struct course *course, FILE *file)
     fputs("]", file);
 }
 
+static void write_late_rank(const struct course *course, const struct total *total, bool left, FILE *file)
+{
+    double share = course->at > 0 ? total->late / course->at : 0;
+    fprintf(file, "{\"rank\": %d, ", total->rank);
+    json_put_text(file, "host", total->host);
+    fprintf(file, ", \"left\": %s, \"share\": %.4f, \"late\": %s, \"ms\": %.4g}", left ? "true" : "false",
+            share, lateness_counts(share, total->late) ? "true" : "false",
+            course->steps > 0 ? 1000 * total->late / course->steps : 0);
+}
+
 static void write_late(const struct course *course, FILE *file)
 {
     const char *comma = "";
     fputs("\"late\": [", file);
     for (int i = 0; i < course->rank_count; i++) {
-        const struct total *each = &course->ranks[i];
-        if (!each->opened_at)
+        if (!course->ranks[i].opened_at)
             continue;
-        fprintf(file, "%s{\"rank\": %d, ", comma, i);
-        json_put_text(file, "host", each->host);
-        double share = course->at > 0 ? each->late / course->at : 0;
-        fprintf(file, ", \"share\": %.4f, \"late\": %s, \"ms\": %.4g}", share,
-                lateness_counts(share, each->late) ? "true" : "false",
-                course->steps > 0 ? 1000 * each->late / course->steps : 0);
+        fputs(comma, file);
+        write_late_rank(course, &course->ranks[i], false, file);
+        comma = ", ";
+    }
+    for (int i = 0; i < course->left_count; i++) {
+        fputs(comma, file);
+        write_late_rank(course, &course->left[i], true, file);
         comma = ", ";
     }
     fputs("]", file);
@@ -338,8 +438,9 @@ void course_write(const struct course *course, FILE *file)
     course_cost(course, text, sizeof text);
     fprintf(file, ", \"cost\": {\"rank_seconds\": %.3f, \"computing\": %.4f, \"waiting\": %.4f, ",
             course->present, cost.computing, cost.late);
-    if (cost.late_rank >= 0)
-        fprintf(file, "\"waiting_for\": %d, ", cost.late_rank);
+    if (cost.late_rank)
+        fprintf(file, "\"waiting_for\": %d, \"left\": %s, ", cost.late_rank->rank,
+                cost.left ? "true" : "false");
     fprintf(file, "\"moving\": %.4f, \"starting\": %.4f, ", cost.moving, cost.starting);
     json_put_text(file, "text", text);
     fputs("}}", file);

@@ -9,6 +9,7 @@
 
 #define COURSE_POINTS   2048 /* of the curve; when it is full, every other point goes */
 #define COURSE_VERDICTS 512  /* when there are more, the one that held for the shortest time goes */
+#define COURSE_LEFT     32 /* processes that are no rank any longer; when there are more, the least late goes */
 
 /* A rank at a look. */
 struct course_rank {
@@ -22,6 +23,8 @@ struct course_rank {
     uint64_t late_ns;    /* that the job lost to it */
     uint64_t bytes;      /* of the tensors of its operations */
     uint64_t engine_ns;  /* of processor time of the engine's threads */
+    int process;         /* its id on the host, */
+    uint64_t born;       /* and when it was started, on the host's clock */
 };
 
 struct course_look {
@@ -37,7 +40,7 @@ struct course_look {
 
 struct course;
 
-struct course *course_create(int ranks); /* NULL: out of memory */
+struct course *course_create(int ranks); /* at most; NULL: out of memory */
 void course_free(struct course *course); /* NULL is fine */
 
 /* Adds a look, which is later than the one before. */

@@ -17,6 +17,8 @@ static void fill_rank(const struct job_view *job_view, const struct rank_view *v
 {
     const struct page_summary *page = &view->page;
     *rank = (struct course_rank){.rank = page->identity.rank,
+                                 .process = page->identity.process,
+                                 .born = page->identity.process_start,
                                  .host = job_view_host_of(view),
                                  .seen = view->seen,
                                  .joined = page->state != PAGE_STARTED && page->state != PAGE_JOINING,

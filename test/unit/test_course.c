@@ -33,9 +33,9 @@ static void assert_cost(const struct course *course, const char *expected)
 static void look(struct course *course, double at, uint64_t steps, int exit, const char *text)
 {
     const struct course_rank ranks[] = {
-        {0, "a", true, true, 1, (uint64_t)(0.2e9 * at), 0, (uint64_t)(1e6 * at), (uint64_t)(1e6 * at)},
+        {0, "a", true, true, 1, (uint64_t)(0.2e9 * at), 0, (uint64_t)(1e6 * at), (uint64_t)(1e6 * at), 1, 1},
         {1, "b", true, at > 1, 1, (uint64_t)(0.1e9 * at), (uint64_t)(0.1e9 * at), (uint64_t)(1e6 * at),
-         (uint64_t)(1e6 * at)}};
+         (uint64_t)(1e6 * at), 2, 1}};
     course_add(course, &(struct course_look){at, 0, steps, ranks, 2, exit, text, -1});
 }
 
@@ -56,7 +56,7 @@ TEST(test_nothing)
     assert_string_equal(
         json, "{\"version\": 1, \"steps\": 0, \"points\": [], \"verdicts\": [], \"late\": [], \"cost\": "
               "{\"rank_seconds\": 0.000, \"computing\": 1.0000, \"waiting\": 0.0000, "
-              "\"waiting_for\": 0, \"moving\": 0.0000, \"starting\": 0.0000, \"text\": "
+              "\"waiting_for\": 0, \"left\": false, \"moving\": 0.0000, \"starting\": 0.0000, \"text\": "
               "\"0 rank-seconds: 100 % computing, 0 % moving 0 B, 0 % starting\"}}");
     free(json);
     course_free(course);
@@ -105,7 +105,7 @@ TEST(test_shares_of_the_time)
     char *json = json_of(course);
     assert_non_null(
         strstr(json, "[1.0, 0, 0.150, 0.100, 1], [2.0, 20, 0.150, 0.100, 1], [3.0, 10, 0.150, 0.100, 1]"));
-    assert_non_null(strstr(json, "{\"rank\": 1, \"host\": \"b\", \"share\": 0.1000, "));
+    assert_non_null(strstr(json, "{\"rank\": 1, \"host\": \"b\", \"left\": false, \"share\": 0.1000, "));
     free(json);
     course_free(course);
 }
@@ -166,14 +166,89 @@ TEST(test_a_new_epoch)
     struct course *course = course_create(1);
     look(course, 10, 100, 0, "");
     look(course, 20, 200, 0, "");
-    const struct course_rank again[] = {{0, "c", true, true, 2, 0, 0, 1000000, 0},
-                                        {7, "", true, true, 1, 0, 0, 0, 0}};
+    const struct course_rank again[] = {{0, "c", true, true, 2, 0, 0, 1000000, 0, 1, 1},
+                                        {7, "", true, true, 1, 0, 0, 0, 0, 2, 1}};
     course_add(course, &(struct course_look){30, 1, 5, again, 2, 0, "", 3210});
     assert_cost(
         course,
         "30 rank-seconds: 87 % computing, 13 % moving 21 MB, 0 % starting; engine 0.02 core-seconds; 3 kJ");
     char *json = json_of(course);
     assert_non_null(strstr(json, "\"steps\": 205, "));
+    free(json);
+    course_free(course);
+}
+
+/* A look at an elastic job; the processes of its ranks are named by letters. */
+static void look_at_processes(struct course *course, double at, int epoch, const char *processes,
+                              const uint64_t *late)
+{
+    struct course_rank ranks[4];
+    int count = (int)strlen(processes);
+    for (int i = 0; i < count; i++)
+        ranks[i] = (struct course_rank){.rank = i,
+                                        .process = processes[i],
+                                        .host = "h",
+                                        .seen = true,
+                                        .joined = true,
+                                        .opened_at = epoch + 1,
+                                        .horovod_ns = (uint64_t)(at * 1e9),
+                                        .late_ns = late ? late[i] * 1000000000 : 0};
+    course_add(course, &(struct course_look){at, epoch, 0, ranks, count, 0, "", -1});
+}
+
+/* What a process has done stays with it, also when it has another number, or is no rank any longer. */
+TEST(test_processes_of_ranks_change)
+{
+    struct course *course = course_create(1000);
+    look_at_processes(course, 10, 0, "abc", (uint64_t[]){0, 8, 1});
+    look_at_processes(course, 11, 1, "ac", (uint64_t[]){0, 1});
+    look_at_processes(course, 100, 1, "ac", (uint64_t[]){0, 1});
+    look_at_processes(course, 101, 2, "adc", NULL);
+    char *json = json_of(course);
+    assert_string_equal(
+        strstr(json, "\"late\": ["),
+        "\"late\": [{\"rank\": 0, \"host\": \"h\", \"left\": false, \"share\": 0.0000, \"late\": false, "
+        "\"ms\": 0}, "
+        "{\"rank\": 1, \"host\": \"h\", \"left\": false, \"share\": 0.0000, \"late\": false, \"ms\": 0}, "
+        "{\"rank\": 2, \"host\": \"h\", \"left\": false, \"share\": 0.0198, \"late\": false, \"ms\": 0}, "
+        "{\"rank\": 1, \"host\": \"h\", \"left\": true, \"share\": 0.0792, \"late\": false, \"ms\": 0}], "
+        "\"cost\": {\"rank_seconds\": 213.000, \"computing\": 0.0000, \"waiting\": 0.0892, \"waiting_for\": "
+        "1, "
+        "\"left\": true, \"moving\": 0.9108, \"starting\": 0.0000, \"text\": \"3.5 rank-minutes: 0 % "
+        "computing, 9 % "
+        "waiting for rank 1, which has left, 91 % moving 0 B, 0 % starting\"}}");
+    free(json);
+    course_free(course);
+}
+
+/* One that was no rank for an epoch is one again. */
+TEST(test_a_process_returns)
+{
+    struct course *course = course_create(4);
+    look_at_processes(course, 10, 0, "ab", (uint64_t[]){0, 2});
+    look_at_processes(course, 11, 1, "a", NULL);
+    look_at_processes(course, 12, 2, "acb", (uint64_t[]){0, 0, 1});
+    char *json = json_of(course);
+    assert_non_null(strstr(json, "{\"rank\": 2, \"host\": \"h\", \"left\": false, \"share\": 0.2500, "));
+    assert_null(strstr(json, "\"left\": true, \"share\""));
+    free(json);
+    course_free(course);
+}
+
+/* Of very many processes that have left, those that were late most stay. */
+TEST(test_many_processes_leave)
+{
+    struct course *course = course_create(2);
+    int count = 0;
+    for (int epoch = 0; epoch < 3 * COURSE_LEFT; epoch++)
+        look_at_processes(course, epoch + 1, epoch, (char[]){'a', (char)(epoch + 'b'), '\0'},
+                          (uint64_t[]){0, epoch == 5 ? 48 : 1});
+    char *json = json_of(course);
+    assert_non_null(
+        strstr(json, "{\"rank\": 1, \"host\": \"h\", \"left\": true, \"share\": 0.5000, \"late\": true, "));
+    for (const char *at = json; (at = strstr(at, "\"left\": true, \"share\"")); at++)
+        count++;
+    assert_int_equal(count, COURSE_LEFT);
     free(json);
     course_free(course);
 }
@@ -185,9 +260,15 @@ TEST(test_counts_that_fall_are_no_restart)
     struct course *course = course_create(2);
     look(course, 10, 100, 0, "");
     for (int at = 11; at < 20; at++) {
-        const struct course_rank partly[] = {
-            {.rank = 0, .host = "a"},
-            {.rank = 1, .host = "b", .seen = true, .joined = true, .opened_at = 1, .bytes = 10000000}};
+        const struct course_rank partly[] = {{.rank = 0, .host = "a"},
+                                             {.rank = 1,
+                                              .host = "b",
+                                              .seen = true,
+                                              .joined = true,
+                                              .opened_at = 1,
+                                              .bytes = 10000000,
+                                              .process = 2,
+                                              .born = 1}};
         course_add(course, &(struct course_look){at, 0, 99, partly, 2, 0, "", -1});
     }
     look(course, 20, 200, 0, "");
@@ -195,7 +276,7 @@ TEST(test_counts_that_fall_are_no_restart)
                         "starting; engine 0.04 core-seconds");
     char *json = json_of(course);
     assert_non_null(strstr(json, "{\"version\": 1, \"steps\": 200, "));
-    assert_non_null(strstr(json, "{\"rank\": 1, \"host\": \"b\", \"share\": 0.1000, "));
+    assert_non_null(strstr(json, "{\"rank\": 1, \"host\": \"b\", \"left\": false, \"share\": 0.1000, "));
     free(json);
     course_free(course);
 }
@@ -212,8 +293,9 @@ TEST(test_a_rank_that_has_not_joined)
     }
     assert_cost(course, "10 rank-seconds: 60 % computing, 0 % moving 0 B, 40 % starting");
     char *json = json_of(course);
-    assert_non_null(strstr(
-        json, "\"late\": [{\"rank\": 0, \"host\": \"a\", \"share\": 0.0000, \"late\": false, \"ms\": 0}]"));
+    assert_non_null(strstr(json,
+                           "\"late\": [{\"rank\": 0, \"host\": \"a\", \"left\": false, \"share\": 0.0000, "
+                           "\"late\": false, \"ms\": 0}]"));
     free(json);
     course_free(course);
 }
