@@ -17,6 +17,7 @@ struct changes {
     int lost, added;          /* ranks */
     int64_t interrupted; /* in all, from the first sign that an epoch ends to the beginning of the next; ns */
     int64_t since;       /* that sign, of the running epoch, clock_now's; 0: there was none */
+    int64_t began;       /* the running epoch; 0: it is the first one */
     unsigned noticed;    /* to the running epoch: bits of membership.h */
 };
 

@@ -356,6 +356,7 @@ static void count_change(struct elastic *elastic, const struct membership_rank *
     changes->added += size - stayed;
     changes->interrupted += changes->since ? clock_now() - changes->since : 0;
     changes->since = 0;
+    changes->began = clock_now();
     changes->noticed = 0;
 }
 

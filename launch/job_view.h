@@ -38,6 +38,8 @@ struct job_view {
     bool whole;                  /* a launcher has asked all hosts; otherwise it is what one host shows */
     int64_t taken;               /* clock_now's */
     int64_t taken_at;            /* the same as ns since 1970 */
+    int64_t changing;            /* since when its ranks have been changing, clock_now's; 0: they stay */
+    int least;                   /* ranks without which an elastic job waits; 0: not known */
     int64_t started;             /* when the job was started, or its first rank; 0: not known */
     int64_t progress;            /* when an operation last ended on any rank; 0: none has */
     struct page_steps steps;     /* of the rank that has made most */

@@ -113,6 +113,10 @@ static hvd_code make(struct job_view *job_view, struct rank_view *views, int cou
     if (launched) {
         append_text(job_view->name, sizeof job_view->name, "%s", origin->name);
         job_view->started = origin->started;
+        job_view->least = origin->least;
+        /* No rank has joined the epoch that has begun. */
+        bool outdated = origin->epoch_began && job_view->epoch < origin->epoch;
+        job_view->changing = outdated ? origin->epoch_began : origin->changing;
     }
     job_view->ranks = calloc((size_t)count, sizeof *job_view->ranks);
     job_view->hosts = calloc((size_t)count, sizeof *job_view->hosts);

@@ -9,6 +9,10 @@
 struct job_view_origin {
     const char *id, *name;             /* the launcher's job, and what it runs; NULL: there is no launcher */
     int64_t started;                   /* 0: not known */
+    int64_t changing;                  /* as in struct job_view */
+    int least;                         /* as in struct job_view */
+    int epoch;                         /* that runs, of an elastic job, */
+    int64_t epoch_began;               /* and when it began */
     int64_t taken, taken_at;           /* when: clock_now's, and as ns since 1970 */
     const struct job_view_host *hosts; /* [host_count] what is known of hosts with these names */
     int host_count;

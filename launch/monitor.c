@@ -1,5 +1,6 @@
 /* monitor.c - see monitor.h. */
 #include "monitor.h"
+#include "changes.h"
 #include "say.h"
 #include "starter.h"
 #include "status_text.h"
@@ -151,6 +152,12 @@ static void describe(const struct monitor *monitor, struct job_view_origin *orig
     origin->taken = clock_now();
     origin->taken_at = clock_since_1970();
     origin->hosts = hosts;
+    if (table->changes) {
+        origin->changing = table->changes->since;
+        origin->least = (int)table->options->min_num_proc;
+        origin->epoch = table->epoch;
+        origin->epoch_began = table->changes->began;
+    }
     for (int i = 0; i < monitor->host_count; i++) {
         struct job_view_host *host = &hosts[origin->host_count++];
         *host = (struct job_view_host){.answers = answers(monitor, i)};

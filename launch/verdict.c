@@ -143,6 +143,60 @@ static bool say_stopped(const struct job *job)
     return false;
 }
 
+enum change { CHANGE_GONE = 1, CHANGE_WAITS, CHANGE_BUSY };
+
+static enum change change_of(const struct rank_view *rank)
+{
+    enum rank_view_state state = rank_view_state(rank);
+    if (!rank->process || state == RANK_VIEW_UNSEEN)
+        return CHANGE_GONE;
+    bool busy = state == RANK_VIEW_PROGRAM || state == RANK_VIEW_WAITS || state == RANK_VIEW_STARTED;
+    return busy ? CHANGE_BUSY : CHANGE_WAITS;
+}
+
+/* Adds what ranks that are ready for the next epoch wait for. */
+static void add_change_cause(const struct job *job, const uint8_t *changes, int ready)
+{
+    const struct job_view *job_view = job->job_view;
+    char busy[RANKS_SHOWN + 8], does[JOB_VIEW_TEXT / 2] = "";
+    int count = name_ranks(job, changes, CHANGE_BUSY, busy);
+    for (int i = 0; i < job_view->count && count == 1; i++) {
+        if (changes[i] == CHANGE_BUSY)
+            verdict_state(&job_view->ranks[i], does, sizeof does);
+    }
+    if (count)
+        append_text(job->text, job->capacity, "%s, which %s", busy, count == 1 ? does : "have not come back");
+    else if (ready < job_view->least)
+        append_text(job->text, job->capacity, "other processes: the job needs %d ranks", job_view->least);
+    else
+        append_text(job->text, job->capacity, "the next epoch");
+}
+
+/* Of an elastic job, whose ranks go on although some have ended. */
+static bool say_changing(const struct job *job)
+{
+    const struct job_view *job_view = job->job_view;
+    char gone[RANKS_SHOWN + 8], waits[RANKS_SHOWN + 8];
+    uint8_t *changes = job_view->changing ? calloc((size_t)job_view->count, 1) : NULL;
+    if (!changes)
+        return false;
+    for (int i = 0; i < job_view->count; i++)
+        changes[i] = (uint8_t)change_of(&job_view->ranks[i]);
+    int missing = name_ranks(job, changes, CHANGE_GONE, gone);
+    int ready = name_ranks(job, changes, CHANGE_WAITS, waits);
+    append_text(job->text, job->capacity, "the ranks have been changing for %.0f s",
+                seconds_since(job, job_view->changing));
+    if (missing)
+        append_text(job->text, job->capacity, ": %s %s gone", gone, missing == 1 ? "is" : "are");
+    if (ready) {
+        append_text(job->text, job->capacity, "%s %s wait%s for ", missing ? ", and" : ":", waits,
+                    ready == 1 ? "s" : "");
+        add_change_cause(job, changes, ready);
+    }
+    free(changes);
+    return true;
+}
+
 static bool say_ended(const struct job *job)
 {
     for (int i = 0; i < job->job_view->count; i++) {
@@ -430,7 +484,11 @@ enum verdict verdict_write(const struct job_view *job_view, char *text, size_t c
 {
     const struct job job = {job_view, text, capacity};
     text[0] = '\0';
-    if (say_silent(&job) || say_stopped(&job) || say_ended(&job) || say_failed(&job) || say_never_joins(&job))
+    if (say_silent(&job) || say_stopped(&job))
+        return VERDICT_BROKEN;
+    if (say_changing(&job))
+        return VERDICT_LATE;
+    if (say_ended(&job) || say_failed(&job) || say_never_joins(&job))
         return VERDICT_BROKEN;
     /* Until an operation of all ranks has ended, they start, and nothing can be said of their speed. */
     bool late = say_joining(&job) || say_late(&job) || say_slow(&job) ||

@@ -17,6 +17,7 @@ struct scene {
     struct rank_view ranks[RANKS];
     struct page_request requests[RANKS][2];
     struct job_view_host hosts[HOSTS];
+    struct job_view_origin elastic; /* what the launcher knows of an elastic job */
 };
 
 /* All ranks run, and have used Horovod 20 s ago. */
@@ -58,7 +59,10 @@ static struct page_request *submit(struct scene *scene, int i, const char *title
 static void says(const struct scene *scene, enum verdict expected, const char *words)
 {
     struct job_views job_views;
-    struct job_view_origin origin = {.taken = NOW, .hosts = scene->hosts, .host_count = HOSTS};
+    struct job_view_origin origin = scene->elastic;
+    origin.taken = NOW;
+    origin.hosts = scene->hosts;
+    origin.host_count = HOSTS;
     struct rank_view *views = calloc(RANKS, sizeof *views);
     for (int i = 0; views && i < RANKS; i++) {
         struct page_summary *page = &views[i].page;
@@ -106,6 +110,37 @@ TEST(test_late_ranks)
          "broadcast.x, "
          "for 2 "
          "s");
+}
+
+/* Its ranks wait for the next epoch. */
+TEST(test_the_ranks_of_an_elastic_job_change)
+{
+    struct scene scene;
+    start(&scene);
+    scene.elastic = (struct job_view_origin){.id = "", .changing = NOW - 12 * CLOCK_SECOND, .least = 2};
+    scene.ranks[1].process = 0;
+    says(&scene, VERDICT_LATE, "the ranks have been changing for 12 s: rank 1 is gone");
+    scene.ranks[0].page.state = scene.ranks[2].page.state = PAGE_FAILED;
+    strcpy(scene.ranks[0].page.cause, "lost rank 1");
+    says(&scene, VERDICT_LATE,
+         "the ranks have been changing for 12 s: rank 1 is gone, and ranks 0, 2 wait for rank 3, which "
+         "sleeps in its "
+         "own program");
+    scene.ranks[3].page.state = PAGE_LEFT;
+    says(&scene, VERDICT_LATE,
+         "the ranks have been changing for 12 s: rank 1 is gone, and ranks 0, 2, 3 wait for the next epoch");
+    scene.elastic.least = 4;
+    says(&scene, VERDICT_LATE,
+         "the ranks have been changing for 12 s: rank 1 is gone, and ranks 0, 2, 3 wait for other processes: "
+         "the job "
+         "needs 4 ranks");
+    scene.elastic = (struct job_view_origin){.id = "", .epoch = 1, .epoch_began = NOW - CLOCK_SECOND};
+    scene.ranks[1].process = 9;
+    scene.ranks[1].page.state = PAGE_LEFT;
+    says(&scene, VERDICT_LATE, "the ranks have been changing for 1 s: ranks 0-3 wait for the next epoch");
+    scene.hosts[1].answers = false;
+    scene.hosts[1].silent = 7;
+    says(&scene, VERDICT_BROKEN, "host b (ranks 2, 3) does not answer for 7 s");
 }
 
 TEST(test_a_moment_is_no_delay)
