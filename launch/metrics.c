@@ -577,9 +577,18 @@ static void begin_epoch(struct metrics_past *past, int epoch)
 void metrics_write(FILE *file, const struct job_view *job_view, const struct changes *changes, int limit,
                    struct metrics_past *past)
 {
-    struct writer writer = {.file = file, .job_view = job_view};
-    if (past->epoch != job_view->epoch)
-        begin_epoch(past, job_view->epoch);
+    /* If those that had joined the running epoch have ended, only pages of the one before are seen, whose
+     * counts are among `before` already. */
+    bool outdated = job_view->epoch < past->epoch;
+    struct job_view job = *job_view;
+    struct writer writer = {.file = file, .job_view = &job};
+    if (outdated) {
+        job.epoch = past->epoch;
+        job.count = job.link_count = 0;
+        job.steps.count = job.samples = 0;
+    }
+    if (past->epoch < job.epoch)
+        begin_epoch(past, job.epoch);
     put_job(&writer);
     put_totals(&writer, past);
     if (changes)
@@ -588,6 +597,8 @@ void metrics_write(FILE *file, const struct job_view *job_view, const struct cha
     put_negotiations(&writer, past);
     put_checks(&writer, past);
     put_links(&writer, past, limit);
+    if (outdated)
+        return;
     writer.numbers = calloc((size_t)job_view->count, sizeof *writer.numbers);
     if (!writer.numbers || !adopt(past, job_view)) {
         free(writer.numbers);

@@ -262,8 +262,18 @@ TEST(test_a_new_epoch)
     has(&scene, "horovod_elastic_ranks_lost_total 2");
     has(&scene, "horovod_elastic_ranks_added_total 1");
     has(&scene, "horovod_elastic_interrupted_seconds_total 0.25");
+    scene.job_view.epoch = 0; /* pages of the epoch before are all that is seen for a moment */
+    scene.job_view.steps.count = 7;
     write_text(&scene, RANKS);
     has(&scene, "horovod_steps_total 8");
+    has(&scene, "horovod_negotiation_seconds_count 48");
+    has(&scene, "horovod_epoch 1");
+    assert_null(strstr(scene.text, "horovod_rank_up{"));
+    scene.job_view.epoch = 1;
+    scene.job_view.steps.count = 1;
+    write_text(&scene, RANKS);
+    has(&scene, "horovod_steps_total 8");
+    assert_non_null(strstr(scene.text, "horovod_rank_up{"));
     end(&scene);
 }
 
