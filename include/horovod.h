@@ -698,6 +698,13 @@ typedef struct hvd_snapshot hvd_snapshot;
 
 /* Until hvd_snapshot_join this process keeps its copy alone. */
 HVD_API hvd_code hvd_snapshot_create(hvd_snapshot **snapshot, hvd_status *status);
+/* Opens the memory of a snapshot by its descriptor, which another process may have kept when all processes of
+ * a job had ended, and which stays the caller's. Such a snapshot can be read, but not saved.
+ * HVD_INVALID_ARGUMENT: it is no such memory, or that of another version of the library. */
+HVD_API hvd_code hvd_snapshot_open(int32_t descriptor, hvd_snapshot **snapshot, hvd_status *status);
+/* The descriptor of its memory, which changes in hvd_snapshot_join. A process that gets it over a local
+ * socket keeps all that is copied as long as it has it. */
+HVD_API int32_t hvd_snapshot_descriptor(const hvd_snapshot *snapshot);
 /* What is being copied is abandoned. NULL is fine. */
 HVD_API void hvd_snapshot_free(hvd_snapshot *snapshot);
 
@@ -715,10 +722,12 @@ typedef struct hvd_memory {
 
 /* Starts to copy this rank's share of the parts, which must not change before hvd_snapshot_wait has returned.
  * All ranks of the host save the same versions, which rise, of equal parts. If the version before is not
- * whole, this call waits for it first, and fails as hvd_snapshot_wait does. `context`: the one of
- * hvd_snapshot_join, or NULL without it. */
+ * whole, this call waits for it first, and fails as hvd_snapshot_wait does. `own` are further parts, which
+ * may differ from rank to rank: those of the first rank of each host belong to the version, and the others'
+ * are left out. `context`: the one of hvd_snapshot_join, or NULL without it. */
 HVD_API hvd_code hvd_snapshot_save(hvd_snapshot *snapshot, hvd_context *context, int64_t version,
-                                   const hvd_memory *parts, int32_t count, hvd_status *status);
+                                   const hvd_memory *parts, int32_t count, const hvd_memory *own,
+                                   int32_t own_count, hvd_status *status);
 
 /* Waits until the version saved last is whole: all ranks of the host have copied their shares. Call it before
  * the state changes. An error means that it may never be: HVD_PEER_LOST and the like if the job has failed,
@@ -726,11 +735,13 @@ HVD_API hvd_code hvd_snapshot_save(hvd_snapshot *snapshot, hvd_context *context,
  * HVD_SYSTEM if there is no memory. The version before is whole then, and the parts are no longer read. */
 HVD_API hvd_code hvd_snapshot_wait(hvd_snapshot *snapshot, hvd_context *context, hvd_status *status);
 
-/* The newest whole version, whose size is in *bytes unless that is NULL; -1: there is none. */
-HVD_API int64_t hvd_snapshot_version(const hvd_snapshot *snapshot, size_t *bytes);
+/* The newest whole version; -1: there is none. The size of its parts is in *bytes, that of the further parts
+ * of the host's first rank in *own; both may be NULL. */
+HVD_API int64_t hvd_snapshot_version(const hvd_snapshot *snapshot, size_t *bytes, size_t *own);
 
-/* Copies `bytes` bytes at `offset` of a whole version, all parts one after the other, to `memory`. It stays
- * whole until this rank has saved two later ones. HVD_INVALID_ARGUMENT: there are no such bytes. */
+/* Copies `bytes` bytes at `offset` of a whole version, all parts one after the other, the further ones last,
+ * to `memory`. It stays whole until this rank has saved two later ones. HVD_INVALID_ARGUMENT: there are no
+ * such bytes. */
 HVD_API hvd_code hvd_snapshot_read(hvd_snapshot *snapshot, int64_t version, size_t offset, void *memory,
                                    size_t bytes, hvd_status *status);
 

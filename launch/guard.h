@@ -2,8 +2,9 @@
  * two processes: the one that the user started, and its child, which runs the job. Both are subreapers, so
  * all that the ranks start remain their descendants; each kills these when the other one is killed. A third
  * process, the keeper, waits until both have ended, and kills the process groups of the ranks, but no process
- * that has left its group. When all three are killed, the system sends a signal to the ranks (child.c), but
- * not to what they have started. */
+ * that has left its group. Only a process that keeps commits for the next job (HOROVOD_ELASTIC_KEEP) is
+ * spared. When all three are killed, the system sends a signal to the ranks (child.c), but not to what they
+ * have started. */
 #ifndef HVD_LAUNCH_GUARD_H
 #define HVD_LAUNCH_GUARD_H
 

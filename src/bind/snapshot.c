@@ -19,7 +19,7 @@ struct parts {
 
 typedef struct {
     PyObject_HEAD hvd_snapshot *snapshot;
-    struct parts saved; /* that may still be read */
+    struct parts saved[2]; /* that may still be read */
     bool busy;
 } Snapshot;
 
@@ -107,30 +107,38 @@ static PyObject *snapshot_join(PyObject *object, PyObject *Py_UNUSED(unused))
     return code ? raise_status(&status) : Py_BuildValue("");
 }
 
+/* Returns false with an exception set. */
+static bool save(Snapshot *self, long long version, const struct parts saved[2])
+{
+    hvd_context *context;
+    hvd_status status;
+    if (!begin(self, &context))
+        return false;
+    hvd_code code =
+        hvd_snapshot_save(self->snapshot, context, version, saved[0].memory, (int32_t)saved[0].count,
+                          saved[1].memory, (int32_t)saved[1].count, &status);
+    end(self);
+    if (code)
+        raise_status(&status);
+    return !code;
+}
+
 static PyObject *snapshot_save(PyObject *object, PyObject *arguments)
 {
     Snapshot *self = (Snapshot *)object;
     long long version;
-    PyObject *tensors;
-    struct parts parts;
-    hvd_context *context;
-    hvd_status status;
-    if (!PyArg_ParseTuple(arguments, "LO:save", &version, &tensors) || !parts_read(&parts, tensors, false))
+    PyObject *sequences[2] = {NULL, NULL}; /* tensors, and those of this rank alone */
+    struct parts saved[2] = {{0}, {0}};
+    if (!PyArg_ParseTuple(arguments, "LO|O:save", &version, &sequences[0], &sequences[1]))
         return NULL;
-    if (!begin(self, &context)) {
-        parts_release(&parts);
-        return NULL;
+    bool done = parts_read(&saved[0], sequences[0], false) &&
+                (!sequences[1] || parts_read(&saved[1], sequences[1], false)) && save(self, version, saved);
+    for (int i = 0; i < 2; i++) {
+        parts_release(done ? &self->saved[i] : &saved[i]);
+        if (done)
+            self->saved[i] = saved[i];
     }
-    hvd_code code =
-        hvd_snapshot_save(self->snapshot, context, version, parts.memory, (int32_t)parts.count, &status);
-    end(self);
-    if (code) {
-        parts_release(&parts);
-        return raise_status(&status);
-    }
-    parts_release(&self->saved);
-    self->saved = parts;
-    Py_RETURN_NONE;
+    return done ? Py_BuildValue("") : NULL;
 }
 
 static PyObject *snapshot_wait(PyObject *object, PyObject *Py_UNUSED(unused))
@@ -147,9 +155,14 @@ static PyObject *snapshot_wait(PyObject *object, PyObject *Py_UNUSED(unused))
 
 static PyObject *snapshot_version(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    size_t bytes;
-    int64_t version = hvd_snapshot_version(((Snapshot *)object)->snapshot, &bytes);
-    return Py_BuildValue("LK", (long long)version, (unsigned long long)bytes);
+    size_t bytes, own;
+    int64_t version = hvd_snapshot_version(((Snapshot *)object)->snapshot, &bytes, &own);
+    return Py_BuildValue("LKK", (long long)version, (unsigned long long)bytes, (unsigned long long)own);
+}
+
+static PyObject *snapshot_descriptor(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    return PyLong_FromLong(hvd_snapshot_descriptor(((Snapshot *)object)->snapshot));
 }
 
 static PyObject *snapshot_read(PyObject *object, PyObject *arguments)
@@ -181,12 +194,15 @@ static PyObject *snapshot_read(PyObject *object, PyObject *arguments)
 
 static PyObject *snapshot_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {NULL};
+    static char *names[] = {"descriptor", NULL};
+    int descriptor = -1;
     hvd_snapshot *made;
     hvd_status status;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, ":Snapshot", names))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|i:Snapshot", names, &descriptor))
         return NULL;
-    if (hvd_snapshot_create(&made, &status))
+    hvd_code code =
+        descriptor < 0 ? hvd_snapshot_create(&made, &status) : hvd_snapshot_open(descriptor, &made, &status);
+    if (code)
         return raise_status(&status);
     Snapshot *self = (Snapshot *)PyType_GenericAlloc(type, 0);
     if (self)
@@ -200,7 +216,8 @@ static void snapshot_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
     hvd_snapshot_free(((Snapshot *)object)->snapshot);
-    parts_release(&((Snapshot *)object)->saved);
+    for (int i = 0; i < 2; i++)
+        parts_release(&((Snapshot *)object)->saved[i]);
     PyObject_Free(object);
     Py_DECREF(type);
 }
@@ -210,14 +227,20 @@ static PyMethodDef methods[] = {
      "join($self, /)\n--\n\n"
      "Share the copy with the ranks of this host from now on; all ranks of the job call it."},
     {"save", snapshot_save, METH_VARARGS,
-     "save($self, version, tensors, /)\n--\n\n"
-     "Start to copy this rank's share of the tensors, which must not change before wait() has returned."},
+     "save($self, version, tensors, own=(), /)\n--\n\n"
+     "Start to copy this rank's share of the tensors, and on the first rank of a host those of its own; they "
+     "must not change before wait() has returned."},
     {"wait", snapshot_wait, METH_NOARGS,
      "wait($self, /)\n--\n\n"
      "Wait until the ranks of this host have copied all shares of the version saved last."},
     {"version", snapshot_version, METH_NOARGS,
      "version($self, /)\n--\n\n"
-     "(version, bytes) of the newest whole version; the version is -1 if there is none."},
+     "(version, bytes, bytes of the first rank's own) of the newest whole version; the version is -1 if "
+     "there "
+     "is none."},
+    {"descriptor", snapshot_descriptor, METH_NOARGS,
+     "descriptor($self, /)\n--\n\n"
+     "The descriptor of the memory, which may be sent to another process; it changes in join()."},
     {"read", snapshot_read, METH_VARARGS,
      "read($self, version, offset, tensors, /)\n--\n\n"
      "Fill the tensors with the bytes of a whole version from `offset` on."},
@@ -226,9 +249,10 @@ static PyMethodDef methods[] = {
 
 int snapshot_init_module(PyObject *module)
 {
-    PyType_Slot slots[] = {{Py_tp_doc, "Snapshot()\n--\n\n"
-                                       "A copy of a state that all ranks have alike, once for each host, see "
-                                       "hvd_snapshot_create in horovod.h."},
+    PyType_Slot slots[] = {{Py_tp_doc,
+                            "Snapshot(descriptor=-1)\n--\n\n"
+                            "A copy of a state that all ranks have alike, once for each host, see "
+                            "hvd_snapshot_create in horovod.h; with a descriptor one that can only be read."},
                            {Py_tp_new, SLOT(snapshot_new)},
                            {Py_tp_dealloc, SLOT(snapshot_dealloc)},
                            {Py_tp_methods, methods},

@@ -37,23 +37,40 @@ static void use(struct hvd_snapshot *snapshot, struct host_copy *copy, int share
     snapshot->last.version = PUBLICATION_NONE;
 }
 
-hvd_code hvd_snapshot_create(hvd_snapshot **snapshot, hvd_status *status)
+/* Makes a snapshot of this memory, which it takes over also in case of an error. */
+static hvd_code make_snapshot(struct host_copy *copy, int share, int shares, hvd_snapshot **snapshot,
+                              hvd_status *status)
 {
     struct hvd_snapshot *made = calloc(1, sizeof *made);
-    struct host_copy *copy;
-    if (!made)
+    if (!made) {
+        host_copy_close(copy);
         return status_no_memory(status);
-    hvd_code code = host_copy_create(&copy, status);
-    if (code) {
-        free(made);
-        return code;
     }
-    use(made, copy, 0, 1);
+    use(made, copy, share, shares);
     copier_init(&made->copier);
     made->watch = (struct atfork_handler){.in_child = mark_in_child, .owner = made};
     atfork_add(&made->watch);
     *snapshot = made;
     return status_ok(status);
+}
+
+hvd_code hvd_snapshot_create(hvd_snapshot **snapshot, hvd_status *status)
+{
+    struct host_copy *copy;
+    TRY(host_copy_create(&copy, status));
+    return make_snapshot(copy, 0, 1, snapshot, status);
+}
+
+hvd_code hvd_snapshot_open(int32_t descriptor, hvd_snapshot **snapshot, hvd_status *status)
+{
+    struct host_copy *copy;
+    TRY(host_copy_adopt(descriptor, &copy, status));
+    return make_snapshot(copy, -1, 0, snapshot, status);
+}
+
+int32_t hvd_snapshot_descriptor(const hvd_snapshot *snapshot)
+{
+    return snapshot->copy->fd;
 }
 
 void hvd_snapshot_free(hvd_snapshot *snapshot)
@@ -294,28 +311,56 @@ static struct publication_state describe(const struct hvd_snapshot *snapshot, in
     return state;
 }
 
-hvd_code hvd_snapshot_save(hvd_snapshot *snapshot, hvd_context *context, int64_t version,
-                           const hvd_memory *parts, int32_t count, hvd_status *status)
+/* Returns the parts, followed by those of this rank alone; NULL: there is no memory. */
+static hvd_memory *join_parts(const hvd_memory *parts, int32_t count, const hvd_memory *own,
+                              int32_t own_count)
 {
-    TRY(hvd_snapshot_wait(snapshot, context, status));
-    if (version < 0 || count < 0 || version <= snapshot->last.version)
+    hvd_memory *all = malloc(((size_t)count + (size_t)own_count) * sizeof *all + 1);
+    if (!all)
+        return NULL;
+    if (count)
+        memcpy(all, parts, (size_t)count * sizeof *all);
+    if (own_count)
+        memcpy(all + count, own, (size_t)own_count * sizeof *all);
+    return all;
+}
+
+static hvd_code check_saved(const struct hvd_snapshot *snapshot, int64_t version, int32_t count,
+                            int32_t own_count, hvd_status *status)
+{
+    if (!snapshot->shares)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "a snapshot that was opened by its descriptor can only be read");
+    if (version < 0 || count < 0 || own_count < 0 || version <= snapshot->last.version)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "a snapshot has version %lld: %lld is not a later one",
                           (long long)snapshot->last.version, (long long)version);
+    return HVD_OK;
+}
+
+hvd_code hvd_snapshot_save(hvd_snapshot *snapshot, hvd_context *context, int64_t version,
+                           const hvd_memory *parts, int32_t count, const hvd_memory *own, int32_t own_count,
+                           hvd_status *status)
+{
+    TRY(hvd_snapshot_wait(snapshot, context, status));
+    TRY(check_saved(snapshot, version, count, own_count, status));
     struct copier_task task = {.copy = snapshot->copy,
                                .buffer = snapshot->buffer,
                                .share = snapshot->share,
                                .state = describe(snapshot, version, parts, count),
                                .count = count};
     if (snapshot->share >= 0) {
-        task.from = task.state.bytes / (size_t)snapshot->shares * (size_t)snapshot->share;
-        task.to = snapshot->share == snapshot->shares - 1
-                      ? task.state.bytes
-                      : task.from + task.state.bytes / (size_t)snapshot->shares;
-        task.parts = malloc((size_t)count * sizeof *parts + 1);
+        size_t bytes = task.state.bytes / (size_t)snapshot->shares;
+        bool last = snapshot->share == snapshot->shares - 1;
+        task.from = bytes * (size_t)snapshot->share;
+        task.to = last ? task.state.bytes : task.from + bytes;
+        task.parts = join_parts(parts, count, own, snapshot->share ? 0 : own_count);
         if (!task.parts)
             return status_no_memory(status);
-        memcpy(task.parts, parts, (size_t)count * sizeof *parts);
+        for (int32_t i = 0; !snapshot->share && i < own_count; i++) {
+            task.state.own += own[i].bytes;
+            task.count++;
+        }
         hvd_code code = copier_start(&snapshot->copier, &task, status);
         if (code) {
             free(task.parts);
@@ -327,12 +372,14 @@ hvd_code hvd_snapshot_save(hvd_snapshot *snapshot, hvd_context *context, int64_t
     return status_ok(status);
 }
 
-int64_t hvd_snapshot_version(const hvd_snapshot *snapshot, size_t *bytes)
+int64_t hvd_snapshot_version(const hvd_snapshot *snapshot, size_t *bytes, size_t *own)
 {
     struct publication_state newest = {.version = PUBLICATION_NONE};
     publication_newest(&snapshot->copy->head->publication, &newest);
     if (bytes)
         *bytes = newest.bytes;
+    if (own)
+        *own = newest.own;
     return newest.version;
 }
 

@@ -11,9 +11,10 @@
 struct hvd_snapshot {
     struct host_copy *copy;
     struct copier copier;
-    int share, shares; /* of this rank, -1: it copies nothing; of all ranks that share the memory */
-    int *ranks;        /* of the job, by share; NULL: this process is alone */
-    int buffer;        /* of the next version */
+    int share;                     /* of this rank; -1: it copies nothing */
+    int shares;                    /* of all ranks that share the memory; 0: it can only be read */
+    int *ranks;                    /* of the job, by share; NULL: this process is alone */
+    int buffer;                    /* of the next version */
     struct publication_state last; /* saved since the last join; version PUBLICATION_NONE: none was */
     struct atfork_handler watch;
     bool forked; /* this is a child's copy, without the thread */

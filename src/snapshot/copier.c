@@ -12,12 +12,16 @@
 
 /* ---- the thread --------------------------------------------------------------------------------------- */
 
-/* Copies what the share has of a part that starts at byte `at` of the state; returns false if abandoned. */
-static bool copy_part(const struct copier_task *task, const hvd_memory *part, size_t at,
+struct range {
+    size_t from, to;
+};
+
+/* Copies what the range has of a part that starts at byte `at` of the state; returns false if abandoned. */
+static bool copy_part(const struct copier_task *task, struct range range, const hvd_memory *part, size_t at,
                       const atomic_bool *abandoned)
 {
-    size_t from = at > task->from ? at : task->from, part_end = at + part->bytes;
-    size_t end = part_end < task->to ? part_end : task->to;
+    size_t from = at > range.from ? at : range.from, part_end = at + part->bytes;
+    size_t end = part_end < range.to ? part_end : range.to;
     while (from < end) {
         size_t length = end - from < PIECE_BYTES ? end - from : PIECE_BYTES;
         if (atomic_load_explicit(abandoned, memory_order_relaxed))
@@ -31,12 +35,16 @@ static bool copy_part(const struct copier_task *task, const hvd_memory *part, si
 hvd_code copier_run(const struct copier_task *task, const atomic_bool *abandoned, hvd_status *status)
 {
     struct host_copy_head *head = task->copy->head;
-    TRY(host_copy_reserve(task->copy, task->buffer, task->state.bytes, task->from, task->to, status));
+    const size_t own = task->state.bytes, end = own + task->state.own;
+    const struct range ranges[] = {{task->from, task->to}, {own, end}};
+    for (int i = 0; i < 2; i++)
+        TRY(host_copy_reserve(task->copy, task->buffer, end, ranges[i].from, ranges[i].to, status));
     publication_withdraw(&head->publication, task->buffer, task->share);
     size_t at = 0;
     for (int i = 0; i < task->count; at += task->parts[i++].bytes)
-        if (!copy_part(task, &task->parts[i], at, abandoned))
-            return status_set(status, HVD_INTERRUPTED, "the copy of the state was abandoned");
+        for (int range = 0; range < 2; range++)
+            if (!copy_part(task, ranges[range], &task->parts[i], at, abandoned))
+                return status_set(status, HVD_INTERRUPTED, "the copy of the state was abandoned");
     publication_publish(&head->publication, task->buffer, task->share, &task->state);
     atomic_fetch_add(&head->news, 1);
     futex_wake_shared(&head->news);

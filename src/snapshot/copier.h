@@ -9,7 +9,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* What is to be copied: bytes `from` to `to` of all parts together are the share. */
+/* What is to be copied: bytes `from` to `to` of all parts together are the share. Share 0 also has those
+ * behind the `state.bytes` that all have, which `state.own` counts. */
 struct copier_task {
     struct host_copy *copy;
     int buffer, share;

@@ -9,12 +9,15 @@
 #include "net/socket.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define HEAD_BYTES  ((size_t)32 << 10)
 #define PIECE_BYTES ((size_t)4 << 20)
+/* Changes with the layout of the memory. */
+#define FORMAT ((uint64_t)0x48564453 << 32 | 1 << 24 | sizeof(struct host_copy_head))
 
 _Static_assert(sizeof(struct host_copy_head) <= HEAD_BYTES, "the head fits before the buffers");
 
@@ -60,6 +63,7 @@ hvd_code host_copy_create(struct host_copy **copy, hvd_status *status)
         socket_close(&fd);
         return no_memory(error, HEAD_BYTES, status);
     }
+    made->head->format = FORMAT;
     publication_init(&made->head->publication);
     hvd_code code = crypto_random(made->head->id, sizeof made->head->id, status);
     if (code) {
@@ -87,6 +91,21 @@ hvd_code host_copy_open(const struct host_copy_place *place, struct host_copy **
     return status_set(status, HVD_UNSUPPORTED,
                       "can't open the copy of the state that process %lld of this host has: %s",
                       (long long)place->process.id, strerror(error));
+}
+
+hvd_code host_copy_adopt(int fd, struct host_copy **copy, hvd_status *status)
+{
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    struct host_copy *made = own < 0 ? NULL : make(own);
+    if (made && made->head->format == FORMAT) {
+        *copy = made;
+        return HVD_OK;
+    }
+    if (made)
+        host_copy_close(made);
+    else
+        socket_close(&own);
+    return status_set(status, HVD_INVALID_ARGUMENT, "descriptor %d is not the memory of a snapshot", fd);
 }
 
 void host_copy_close(struct host_copy *copy)
@@ -241,15 +260,16 @@ hvd_code host_copy_read(struct host_copy *copy, int64_t version, size_t offset, 
     while (buffer < 2 &&
            !(publication_read(&copy->head->publication, buffer, &state) && state.version == version))
         buffer++;
-    if (buffer == 2 || offset > state.bytes || bytes > state.bytes - offset)
+    size_t all = state.bytes <= SIZE_MAX / 8 && state.own <= SIZE_MAX / 8 ? state.bytes + state.own : 0;
+    if (buffer == 2 || offset > all || bytes > all - offset)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "bytes %zu to %zu of version %lld of the state are not in this host's copy", offset,
                           offset + bytes, (long long)version);
     pthread_mutex_lock(&copy->lock);
-    bool mapped = state.bytes <= SIZE_MAX / 4 && map_bytes(copy, state.bytes);
+    bool mapped = map_bytes(copy, all);
     int error = errno;
     if (mapped)
         visit_pieces(copy, buffer, offset, offset + bytes, read_piece, &memory);
     pthread_mutex_unlock(&copy->lock);
-    return mapped ? HVD_OK : no_memory(error, state.bytes, status);
+    return mapped ? HVD_OK : no_memory(error, all, status);
 }

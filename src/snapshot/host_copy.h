@@ -21,6 +21,7 @@ struct host_copy_process {
 };
 
 struct host_copy_head {
+    uint64_t format; /* of this memory, which another version of the library may have made */
     uint8_t id[HOST_COPY_ID_BYTES];
     atomic_uint news; /* counts what was published; a futex word */
     /* Which use this memory, by share; with id 0: none. Each writes its own. */
@@ -50,6 +51,8 @@ struct host_copy {
 hvd_code host_copy_create(struct host_copy **copy, hvd_status *status);
 /* Opens the memory of another process, or of this one. HVD_UNSUPPORTED: it can't be opened. */
 hvd_code host_copy_open(const struct host_copy_place *place, struct host_copy **copy, hvd_status *status);
+/* Opens the memory of a descriptor, which stays the caller's. HVD_INVALID_ARGUMENT: it is no such memory. */
+hvd_code host_copy_adopt(int fd, struct host_copy **copy, hvd_status *status);
 void host_copy_close(struct host_copy *copy); /* NULL is fine */
 struct host_copy_place host_copy_place(const struct host_copy *copy);
 
@@ -63,7 +66,8 @@ hvd_code host_copy_reserve(struct host_copy *copy, int buffer, size_t bytes, siz
                            hvd_status *status);
 /* Writes to a part that was reserved. */
 void host_copy_write(struct host_copy *copy, int buffer, size_t offset, const void *memory, size_t bytes);
-/* Copies a part of a whole version. HVD_INVALID_ARGUMENT: there is no such part. */
+/* Copies a part of a whole version, in which the bytes of share 0 alone are last. HVD_INVALID_ARGUMENT: there
+ * is no such part. */
 hvd_code host_copy_read(struct host_copy *copy, int64_t version, size_t offset, void *memory, size_t bytes,
                         hvd_status *status);
 

@@ -15,6 +15,7 @@ void publication_publish(struct publication *publication, int buffer, int share,
     atomic_store_explicit(&record->structure, state->structure, memory_order_relaxed);
     atomic_store_explicit(&record->bytes, state->bytes, memory_order_relaxed);
     atomic_store_explicit(&record->shares, state->shares, memory_order_relaxed);
+    atomic_store_explicit(&record->own, state->own, memory_order_relaxed);
     atomic_store_explicit(&record->version, state->version, memory_order_release);
 }
 
@@ -25,6 +26,7 @@ static struct publication_state read_share(const struct publication_share *recor
     state.structure = atomic_load_explicit(&record->structure, memory_order_relaxed);
     state.bytes = atomic_load_explicit(&record->bytes, memory_order_relaxed);
     state.shares = atomic_load_explicit(&record->shares, memory_order_relaxed);
+    state.own = atomic_load_explicit(&record->own, memory_order_relaxed);
     return state;
 }
 

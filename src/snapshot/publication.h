@@ -25,11 +25,12 @@ struct publication_state {
     uint64_t structure; /* a hash of the lengths of its parts */
     uint64_t bytes;
     int shares;
+    uint64_t own; /* bytes that only share 0 has, behind those; no other share says how many */
 };
 
 struct publication_share {
     _Atomic int64_t version; /* PUBLICATION_NONE: not published; written last */
-    _Atomic uint64_t structure, bytes;
+    _Atomic uint64_t structure, bytes, own;
     atomic_int shares;
 };
 

@@ -4,8 +4,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { LAST = 5, PARTS = 3 };
+enum { LAST = 5, PARTS = 3, SIZES = 8 };
 
 static uint8_t byte_of(int64_t version, size_t i)
 {
@@ -31,19 +32,45 @@ static void free_state(hvd_memory parts[PARTS])
         free(parts[part].data);
 }
 
+/* What differs from rank to rank, in its size as well. */
+static void make_own(int64_t own[SIZES], int64_t version, int rank)
+{
+    for (int i = 0; i <= rank; i++)
+        own[i] = version * SIZES + rank;
+}
+
 static void save(const struct member *member, hvd_snapshot *snapshot, int64_t version)
 {
     hvd_memory parts[PARTS];
+    int64_t own[SIZES];
     make_state(parts, version);
-    CHECK_OK(hvd_snapshot_save(snapshot, member->context, version, parts, PARTS, &check_status));
+    make_own(own, version, member->rank);
+    hvd_memory own_parts[] = {{own, 1}, {(char *)own + 1, (size_t)(member->rank + 1) * sizeof *own - 1}};
+    CHECK_OK(
+        hvd_snapshot_save(snapshot, member->context, version, parts, PARTS, own_parts, 2, &check_status));
     CHECK_OK(hvd_snapshot_wait(snapshot, member->context, &check_status));
     free_state(parts);
+}
+
+/* It is that of one rank, and `rank` unless that is -1. */
+static void check_own(hvd_snapshot *snapshot, int64_t version, int rank)
+{
+    size_t bytes, own;
+    int64_t expected[SIZES], read[SIZES];
+    CHECK(hvd_snapshot_version(snapshot, &bytes, &own) == version, "another version");
+    int found = (int)(own / sizeof *read) - 1;
+    CHECK(found >= 0 && found < SIZES && (rank < 0 || found == rank), "%zu bytes of a rank's own", own);
+    make_own(expected, version, found);
+    CHECK_OK(hvd_snapshot_read(snapshot, version, bytes, read, own, &check_status));
+    CHECK(memcmp(expected, read, own) == 0, "not what rank %d has saved", found);
+    CHECK(hvd_snapshot_read(snapshot, version, bytes + 1, read, own, NULL) == HVD_INVALID_ARGUMENT,
+          "there is more");
 }
 
 static void check_whole(hvd_snapshot *snapshot, int64_t version)
 {
     size_t bytes;
-    int64_t found = hvd_snapshot_version(snapshot, &bytes);
+    int64_t found = hvd_snapshot_version(snapshot, &bytes, NULL);
     CHECK(found == version, "version %lld is whole, not %lld", (long long)found, (long long)version);
     CHECK(bytes == 7 + (size_t)version * 1900001 + 64, "%zu bytes", bytes);
     uint8_t *read = malloc(bytes);
@@ -60,7 +87,7 @@ static hvd_snapshot *make_snapshot(void)
 {
     hvd_snapshot *snapshot;
     CHECK_OK(hvd_snapshot_create(&snapshot, &check_status));
-    CHECK(hvd_snapshot_version(snapshot, NULL) == -1, "an empty one has a version");
+    CHECK(hvd_snapshot_version(snapshot, NULL, NULL) == -1, "an empty one has a version");
     return snapshot;
 }
 
@@ -73,6 +100,7 @@ static void save_versions(struct member *member)
     for (int64_t version = 1; version <= LAST; version++) {
         save(member, snapshot, version);
         check_whole(snapshot, version);
+        check_own(snapshot, version, hvd_get_placement(member->context).local_rank == 0 ? member->rank : -1);
     }
     check_allreduce_works(member, "saved"); /* a rank that leaves ends the waits of all others */
     hvd_snapshot_free(snapshot);
@@ -95,8 +123,8 @@ TEST(test_alone)
         check_whole(snapshot, version);
     }
     hvd_memory part = {&nobody, 1};
-    ASSERT_FAILS(hvd_snapshot_save(snapshot, NULL, LAST, &part, 1, &check_status), HVD_INVALID_ARGUMENT,
-                 "5 is not a later one");
+    ASSERT_FAILS(hvd_snapshot_save(snapshot, NULL, LAST, &part, 1, NULL, 0, &check_status),
+                 HVD_INVALID_ARGUMENT, "5 is not a later one");
     ASSERT_FAILS(hvd_snapshot_read(snapshot, LAST - 2, 0, &nobody, 1, &check_status), HVD_INVALID_ARGUMENT,
                  "version 3 of the state are not in this host's copy");
     ASSERT_FAILS(hvd_snapshot_read(snapshot, LAST, SIZE_MAX, &nobody, 2, &check_status), HVD_INVALID_ARGUMENT,
@@ -105,12 +133,34 @@ TEST(test_alone)
     hvd_snapshot_free(NULL);
 }
 
+/* A process that is given the descriptor reads what is whole, also when those that saved it have ended. */
+TEST(test_opened_by_its_descriptor)
+{
+    struct member nobody = {0};
+    hvd_snapshot *snapshot = make_snapshot(), *opened;
+    for (int64_t version = 1; version <= 2; version++)
+        save(&nobody, snapshot, version);
+    int descriptor = dup(hvd_snapshot_descriptor(snapshot));
+    hvd_snapshot_free(snapshot);
+    CHECK_OK(hvd_snapshot_open(descriptor, &opened, &check_status));
+    close(descriptor);
+    check_whole(opened, 2);
+    check_own(opened, 2, 0);
+    hvd_memory part = {&nobody, 1};
+    ASSERT_FAILS(hvd_snapshot_save(opened, NULL, 3, &part, 1, NULL, 0, &check_status), HVD_INVALID_ARGUMENT,
+                 "can only be read");
+    hvd_snapshot_free(opened);
+    ASSERT_FAILS(hvd_snapshot_open(STDERR_FILENO, &opened, &check_status), HVD_INVALID_ARGUMENT,
+                 "is not the memory of a snapshot");
+    ASSERT_FAILS(hvd_snapshot_open(-1, &opened, &check_status), HVD_INVALID_ARGUMENT, "descriptor -1");
+}
+
 TEST(test_short_ones_follow_each_other)
 {
     hvd_snapshot *snapshot = make_snapshot();
     for (int64_t version = 0; version < 3000; version++) {
         hvd_memory part = {&version, sizeof version};
-        CHECK_OK(hvd_snapshot_save(snapshot, NULL, version, &part, 1, &check_status));
+        CHECK_OK(hvd_snapshot_save(snapshot, NULL, version, &part, 1, NULL, 0, &check_status));
         CHECK_OK(hvd_snapshot_wait(snapshot, NULL, &check_status));
         int64_t read = -1;
         CHECK_OK(hvd_snapshot_read(snapshot, version, 0, &read, sizeof read, &check_status));
@@ -127,7 +177,8 @@ static void leave_while_copying(struct member *member)
     make_state(parts, LAST);
     for (int64_t i = 0; i < 3; i++) {
         CHECK_OK(hvd_snapshot_join(snapshot, member->context, &check_status));
-        CHECK_OK(hvd_snapshot_save(snapshot, member->context, LAST + i, parts, PARTS, &check_status));
+        CHECK_OK(
+            hvd_snapshot_save(snapshot, member->context, LAST + i, parts, PARTS, NULL, 0, &check_status));
     }
     hvd_snapshot_free(snapshot);
     check_allreduce_works(member, "freed");
@@ -174,12 +225,12 @@ static void save_other_parts(struct member *member)
     make_state(parts, 1);
     CHECK_OK(hvd_snapshot_join(snapshot, member->context, &check_status));
     int count = member->rank ? PARTS : PARTS - 1;
-    CHECK_OK(hvd_snapshot_save(snapshot, member->context, 1, parts, count, &check_status));
+    CHECK_OK(hvd_snapshot_save(snapshot, member->context, 1, parts, count, NULL, 0, &check_status));
     hvd_code code = hvd_snapshot_wait(snapshot, member->context, &status);
     CHECK(code == HVD_MISMATCH && strstr(status.text, "other parts"), "%s", status.text);
-    code = hvd_snapshot_save(snapshot, member->context, 2, parts, count, &status);
+    code = hvd_snapshot_save(snapshot, member->context, 2, parts, count, NULL, 0, &status);
     CHECK(code == HVD_MISMATCH, "%s", status.text);
-    CHECK(hvd_snapshot_version(snapshot, NULL) == -1, "it is whole");
+    CHECK(hvd_snapshot_version(snapshot, NULL, NULL) == -1, "it is whole");
     check_allreduce_works(member, "mismatch");
     hvd_snapshot_free(snapshot);
     free_state(parts);
@@ -197,7 +248,7 @@ static void lose_one(struct member *member)
     save(member, snapshot, 1);
     check_allreduce_works(member, "saved");
     if (member->rank) { /* rank 0 leaves */
-        CHECK_OK(hvd_snapshot_save(snapshot, member->context, 2, parts, PARTS, &check_status));
+        CHECK_OK(hvd_snapshot_save(snapshot, member->context, 2, parts, PARTS, NULL, 0, &check_status));
         hvd_code code = hvd_snapshot_wait(snapshot, member->context, &status);
         CHECK(code == HVD_SHUT_DOWN && status.lost_rank >= 0, "%s: %s", hvd_code_name(code), status.text);
         check_whole(snapshot, 1);
@@ -215,7 +266,7 @@ static void wait_in_vain(struct member *member)
     hvd_memory part = {snapshot, 1};
     CHECK_OK(hvd_snapshot_join(snapshot, member->context, &check_status));
     if (member->rank == 0) {
-        CHECK_OK(hvd_snapshot_save(snapshot, member->context, 1, &part, 1, &check_status));
+        CHECK_OK(hvd_snapshot_save(snapshot, member->context, 1, &part, 1, NULL, 0, &check_status));
         hvd_code code = hvd_snapshot_wait(snapshot, member->context, &status);
         CHECK(code == HVD_TIMED_OUT && status.lost_rank == 1, "%s: %s", hvd_code_name(code), status.text);
     }

@@ -111,6 +111,17 @@ def test_a_running_job_does_not_go_back(folder: Path, rank: int, size: int) -> N
     hvd.barrier()
 
 
+def test_a_sync_by_the_program_does_not_go_back(folder: Path, rank: int) -> None:
+    """Only ranks that have just come together look for files."""
+    state = make_state(0, folder)
+    join(state)
+    commit(state, 1)
+    state.value = 30 + rank
+    state.sync()
+    assert state.value == 30
+    hvd.barrier()
+
+
 def test_memory_may_change_once_it_is_copied(tmp_path: Path) -> None:
     files = CommitFiles(tmp_path, 0)
     memory = np.arange(3_000_000).astype(np.uint8)

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -53,6 +54,21 @@ TEST(test_leaves_no_descriptor)
     assert_int_equal(count_entries("/proc/self/fd"), before);
 }
 
+TEST(test_adopts_only_memory_of_its_format)
+{
+    struct host_copy *copy;
+    int before = count_entries("/proc/self/fd"), fd = host_copy_place(made).fd;
+    ASSERT_OK(host_copy_adopt(fd, &copy, &check_status));
+    assert_memory_equal(copy->head->id, made->head->id, HOST_COPY_ID_BYTES);
+    host_copy_close(copy);
+    made->head->format++; /* as of another version of the library */
+    ASSERT_FAILS(host_copy_adopt(fd, &copy, &check_status), HVD_INVALID_ARGUMENT, "not the memory");
+    int other = memfd_create("horovod", MFD_CLOEXEC); /* too short, and it could get shorter */
+    ASSERT_FAILS(host_copy_adopt(other, &copy, &check_status), HVD_INVALID_ARGUMENT, "not the memory");
+    close(other);
+    assert_int_equal(count_entries("/proc/self/fd"), before);
+}
+
 TEST(test_knows_which_processes_use_it)
 {
     struct host_copy_process own = host_copy_place(made).process;
@@ -90,8 +106,11 @@ TEST(test_refuses_more_than_there_is)
 {
     ASSERT_FAILS(host_copy_reserve(made, 0, SIZE_MAX / 8, 0, 1, &check_status), HVD_OUT_OF_MEMORY,
                  "HOROVOD_ELASTIC_COPIES=0");
-    struct publication_state lie = {1, 1, (size_t)1 << 50, 1};
+    struct publication_state lie = {1, 1, (size_t)1 << 50, 1, 0};
     char byte;
     publication_publish(&made->head->publication, 0, 0, &lie); /* as a process that is not to be trusted */
     ASSERT_FAILS(host_copy_read(made, 1, 0, &byte, 1, &check_status), HVD_SYSTEM, "shared memory");
+    lie.own = SIZE_MAX;
+    publication_publish(&made->head->publication, 0, 0, &lie);
+    ASSERT_FAILS(host_copy_read(made, 1, 0, &byte, 1, &check_status), HVD_INVALID_ARGUMENT, "are not in");
 }

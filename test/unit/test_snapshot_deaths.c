@@ -15,6 +15,7 @@
 
 #define RANKS    2
 #define WORDS    5 /* of the state, of which the first rank has two */
+#define OWN      3 /* words that only the first rank has, behind those */
 #define VERSIONS 4
 #define NONE     PUBLICATION_NONE
 
@@ -46,22 +47,25 @@ static void copy_wrongly(const struct copier_task *task, enum fault fault)
         publication_publish(publication, task->buffer, task->share, &task->state);
     host_copy_write(task->copy, task->buffer, task->from, (const char *)task->parts[0].data + task->from,
                     task->to - task->from);
+    host_copy_write(task->copy, task->buffer, task->state.bytes,
+                    (const char *)task->parts[0].data + task->state.bytes, task->state.own);
     publication_publish(publication, task->buffer, task->share, &task->state);
 }
 
 static void save(struct host_copy *copy, int rank, int buffer, int64_t version, enum fault fault)
 {
-    uint32_t state[WORDS];
-    hvd_memory part = {state, sizeof state};
+    uint32_t state[WORDS + OWN];
+    const size_t common = WORDS * sizeof state[0];
+    hvd_memory part = {state, rank ? common : sizeof state};
     atomic_bool abandoned = false;
-    for (int word = 0; word < WORDS; word++)
+    for (int word = 0; word < WORDS + OWN; word++)
         state[word] = word_of(version, word);
     struct copier_task task = {.copy = copy,
                                .buffer = buffer,
                                .share = rank,
-                               .state = {version, 1, sizeof state, RANKS},
+                               .state = {version, 1, common, RANKS, rank ? 0 : sizeof state - common},
                                .from = rank ? 2 * sizeof state[0] : 0,
-                               .to = rank ? sizeof state : 2 * sizeof state[0],
+                               .to = rank ? common : 2 * sizeof state[0],
                                .parts = &part,
                                .count = 1};
     if (fault == PUBLISHED_EARLY || fault == NOT_WITHDRAWN)
@@ -104,7 +108,8 @@ static pid_t start(const struct host_copy_place *place, int rank, enum fault fau
     if (host_copy_open(place, &copy, NULL))
         _exit(3);
     for (int buffer = 0; buffer < 2; buffer++)
-        if (host_copy_reserve(copy, buffer, WORDS * sizeof(uint32_t), 0, WORDS * sizeof(uint32_t), NULL))
+        if (host_copy_reserve(copy, buffer, (WORDS + OWN) * sizeof(uint32_t), 0,
+                              (WORDS + OWN) * sizeof(uint32_t), NULL))
             _exit(4);
     if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
         _exit(5);
@@ -119,12 +124,12 @@ static pid_t start(const struct host_copy_place *place, int rank, enum fault fau
 static bool bytes_are_right(struct host_copy *copy)
 {
     struct publication_state whole;
-    uint32_t state[WORDS];
+    uint32_t state[WORDS + OWN];
     for (int buffer = 0; buffer < 2; buffer++) {
         if (!publication_read(&copy->head->publication, buffer, &whole))
             continue;
         assert_int_equal(host_copy_read(copy, whole.version, 0, state, sizeof state, NULL), HVD_OK);
-        for (int word = 0; word < WORDS; word++)
+        for (int word = 0; word < WORDS + OWN; word++)
             if (state[word] != word_of(whole.version, word))
                 return false;
     }

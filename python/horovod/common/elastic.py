@@ -20,6 +20,8 @@ from horovod import _core
 from horovod.common import basics, epochs, leaving, resets
 from horovod.common.commit_files import CommitFiles
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt, ends_epoch
+from horovod.common.host_copy import HostCopy
+from horovod.common.kept_snapshot import own_parts
 from horovod.common.recovery import Commit, is_alone, recover
 
 T = TypeVar("T")
@@ -110,11 +112,15 @@ class State:
             HostsUpdatedInterrupt: as ``check_host_updates``.
         """
         self.save()
+        self._copy_to_keep()
         try:
             self.check_host_updates()
         except HostsUpdatedInterrupt as interrupt:
             interrupt.saved = self
             raise
+
+    def _copy_to_keep(self) -> None:
+        """Is called on all ranks in a commit, between ``save`` and the check for changes of hosts."""
 
     def check_host_updates(self) -> None:
         """Raises HostsUpdatedInterrupt on all ranks, in the same call, if hosts were added or removed."""
@@ -223,18 +229,32 @@ class ObjectState(State):
         program itself calls ``sync``, all receive the present values of rank 0.
         """
         commit = self._commit
+        if not commit.host_copy and _core.is_initialized() and float(_core.setting("elastic_keep")):
+            commit.host_copy = HostCopy()
         if not (self._joins and commit.holds):
             commit.holds = False
             self.save()
         before, held = commit.version, commit.holds
         try:
-            recover(commit)
+            recover(commit, self._joins)
         except BaseException:
             if held and not commit.holds:  # the copy is lost, but the values themselves are equal to it
                 self.save()
                 commit.version, commit.holds = before, True
             raise
         commit.holds = True
+        self._copy_to_keep()
+
+    def _copy_to_keep(self) -> None:
+        """Copies the commit into memory that stays when all ranks have ended, if it is to be kept."""
+        if self._commit.host_copy and self._commit.host_copy.kept:
+            self._commit.host_copy.save((), [], self._own_parts)
+
+    def _own_parts(self) -> list[Any]:
+        """Returns what belongs to a commit in addition to the tensors of the host's copy, if it is kept."""
+        description, memory = self._describe()
+        end = len(memory) - self._commit.host_copy_parts
+        return own_parts(self._commit.version, description, memory, end)
 
     def _describe(self) -> tuple[Any, list[Any]]:
         """Returns what has been saved: what can be pickled, and memory, see ``Commit``."""
@@ -363,6 +383,8 @@ def _repeat(
             skip_sync = False
         else:
             epochs.done()
+            if isinstance(state, ObjectState) and state._commit.host_copy:
+                state._commit.host_copy.done()
             return result
         again = True
 

@@ -9,10 +9,11 @@ horovod.h.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from horovod import _core
+from horovod.common.kept_snapshot import KeptSnapshot
 
 
 class HostCopy:
@@ -26,12 +27,14 @@ class HostCopy:
         number: of the last commit among the copies of all hosts, equal on all ranks.
         top: the highest such number that was used.
         steps: how many steps since the commit can't be undone, as there are no copies.
+        kept: keeps the copies when all ranks have ended; None: HOROVOD_ELASTIC_KEEP is not set.
     """
 
     def __init__(self) -> None:
         self.tensors: list[Any] = []
         self.number = self.top = -1
         self.steps = 0
+        self.kept: KeptSnapshot | None = None
         self._counts: list[int] = []  # of writes to each tensor
         self._changed = False  # a step has begun since
         self._torn = False  # the tensors were written while they were copied
@@ -42,27 +45,52 @@ class HostCopy:
     def join(self) -> int:
         """Shares the copy with the ranks of this host; returns its number, or -1. All ranks call it."""
         self._copies = _core.setting("elastic_copies") == "1"
+        seconds, name = float(_core.setting("elastic_keep")), _core.setting("elastic_name")
+        if seconds and not (name and self._copies):
+            raise ValueError(
+                "HOROVOD_ELASTIC_KEEP needs HOROVOD_ELASTIC_NAME, a name for this training, and can't be "
+                "used with HOROVOD_ELASTIC_COPIES=0"
+            )
         if not self._copies:
             return -1
+        if seconds:
+            self.kept = self.kept or KeptSnapshot(name, seconds)
+            self.kept.begin_epoch()
         self._snapshot = self._snapshot or _core.Snapshot()
         self._snapshot.join()
         found = self._snapshot.version()[0]
         self.top = max(self.top, found)
         return found
 
-    def save(self, tensors: Sequence[Any], counts: list[int]) -> None:
+    def save(self, tensors: Sequence[Any], counts: list[int], own: Callable[[], list[Any]]) -> None:
         """Starts to copy the tensors, which only a step may write from now on. All ranks of the job call it.
 
-        After ``join`` they agree on ``top`` first.
+        After ``join`` they agree on ``top`` first. If the copies are kept, what ``own`` returns on the first
+        rank of a host belongs to them; without tensors it is copied at once, otherwise it must not change.
         """
         self.number = self.top = self.top + 1
         self.tensors, self._counts = [*tensors], counts
         self._changed = self._torn = False
         self.steps = 0
-        if tensors and self._copies and self._snapshot:
-            self._snapshot.save(self.number, tensors)
-            if self._waits:
+        if (tensors or self.kept) and self._copies and self._snapshot:
+            first = self.kept and _core.placement()[2] == 0
+            self._snapshot.save(self.number, tensors, own() if first else ())
+            if self._waits or not tensors:
                 self._snapshot.wait()
+            self._give()
+
+    def _give(self) -> None:
+        """Lets the copies be kept from the first one on that is whole."""
+        kept, snapshot = self.kept, self._snapshot
+        if not kept or not snapshot or kept.is_given or _core.placement()[2]:
+            return
+        if snapshot.version()[0] >= 0:
+            kept.give(snapshot)
+
+    def done(self) -> None:
+        """Notes that the function of this rank has returned, so that its commits need not be kept."""
+        if self.kept:
+            self.kept.done(_core.placement()[3])
 
     def forget(self) -> None:
         """Ends the use of the copy until the next commit: its values are elsewhere."""
@@ -75,6 +103,7 @@ class HostCopy:
         self.steps += not self._copies
         if self._copies and self._snapshot and not self._changed:
             self._snapshot.wait()
+            self._give()
             self._find_torn(counts)
         self._changed = True
 
@@ -116,7 +145,7 @@ class HostCopy:
             ValueError: it has another size.
         """
         assert self._snapshot is not None
-        number, there = self._snapshot.version()
+        number, there, _ = self._snapshot.version()
         here = sum(len(each) for each in memory)
         if there != here:
             raise ValueError(f"the state of this process has {here} bytes, that of its host {there}")

@@ -7,11 +7,12 @@ takes part. Whoever is interrupted has its own commit still, so the next epoch s
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from horovod import _core
@@ -63,7 +64,7 @@ class Commit:
 
 
 _FORMAT = struct.Struct("<??qqqqqqq")  # of a record
-_NUMBER = struct.Struct("<q")  # of a file
+_NUMBERS = struct.Struct("<qq")  # of a commit that is kept in memory, and of a file
 
 
 class _Record(NamedTuple):
@@ -134,8 +135,12 @@ def is_alone() -> bool:
     return not _core.is_initialized() or _core.placement()[1] == 1
 
 
-def recover(commit: Commit) -> None:
+def recover(commit: Commit, joins: bool) -> None:
     """Gives every rank the commit that counts. All ranks call it.
+
+    Args:
+        commit: the copy of this rank.
+        joins: the ranks have just come together; if none of them has a commit, one of an earlier job counts.
 
     Raises:
         HorovodInternalError: a rank is lost. The copy of a rank that was to receive one is lost.
@@ -145,8 +150,8 @@ def recover(commit: Commit) -> None:
     host_copy = commit.host_copy
     copied = host_copy.join() if host_copy and _core.is_initialized() else -1
     if is_alone():
-        if commit.files and not commit.holds:
-            _load_one(commit, commit.files.numbers())
+        if joins and not commit.holds:
+            _load_alone(commit)
         return
     own = _core.placement()[0]
     record = _Record(commit.holds, commit.share is not None, commit.version, _transfers, _host())
@@ -154,7 +159,7 @@ def recover(commit: Commit) -> None:
         number = host_copy.number if host_copy.tensors else -1
         record = record._replace(copied=copied, number=number, steps=host_copy.steps, top=host_copy.top)
     records = [_Record.unpack(each) for each in gather_bytes(record.pack(), "elastic.agreement", 0)]
-    if not any(each.holds for each in records):
+    if joins and not any(each.holds for each in records):
         records = _load(commit, records, own)
     verdict = decide(records)
     if host_copy:
@@ -180,31 +185,70 @@ def recover(commit: Commit) -> None:
     gather_bytes(bytearray(1), "elastic.received", 0)
 
 
-def _load(commit: Commit, records: list[_Record], own: int) -> list[_Record]:
-    """Lets the rank that sees the newest commit of an earlier job read it; returns the records after that.
+@contextlib.contextmanager
+def _kept(commit: Commit) -> Iterator[tuple[int, Callable[[], None]]]:
+    """Gives the version of the commit that this host keeps in memory, or -1, and what takes it."""
+    kept = commit.host_copy.kept if commit.host_copy else None
+    if not kept:
+        yield -1, lambda: None
+        return
+    version = kept.find(_core.placement()[2] == 0)
 
-    A file that is damaged is passed over. Ranks see different files if each host has its own.
+    def take() -> None:
+        kept.read(commit.make_room)
+        commit.version, commit.holds = version, True
+        commit.fill()
+
+    yield version, take
+    kept.forget()
+
+
+def _load_alone(commit: Commit) -> None:
+    numbers = commit.files.numbers() if commit.files else []
+    with _kept(commit) as (kept, take):
+        if kept >= 0 and kept >= max(numbers, default=-1):
+            take()
+        else:
+            _load_file(commit, numbers)
+
+
+def _load(commit: Commit, records: list[_Record], own: int) -> list[_Record]:
+    """Lets ranks read the newest commit of an earlier job; returns the records after that.
+
+    All ranks whose host keeps it in memory read it there. Otherwise the first rank that sees its file does,
+    as each host may have files of its own; a file that is damaged is passed over.
     """
+    with _kept(commit) as (kept, take):
+        return _load_newest(commit, records, own, kept, take)
+
+
+def _load_newest(
+    commit: Commit, records: list[_Record], own: int, kept: int, take: Callable[[], None]
+) -> list[_Record]:
     numbers = commit.files.numbers() if commit.files else []
     while True:
-        newest = numbers[0] if numbers else -1
-        found = [
-            _NUMBER.unpack(each)[0]
-            for each in gather_bytes(bytearray(_NUMBER.pack(newest)), "elastic.files", 0)
-        ]
-        if max(found) < 0:
+        seen = bytearray(_NUMBERS.pack(kept, numbers[0] if numbers else -1))
+        found = [_NUMBERS.unpack(each) for each in gather_bytes(seen, "elastic.found", 0)]
+        newest = max(map(max, found))
+        if newest < 0:
             return records
-        reader = found.index(max(found))
-        if own == reader:
-            numbers = _load_one(commit, numbers[:1]) or numbers[1:]
-        done = bytearray((own == reader and commit.holds,))
-        if gather_bytes(done, "elastic.loaded", 0)[reader][0]:
-            records[reader] = records[reader]._replace(holds=True, version=max(found))
-            return records
+        readers = [rank for rank, each in enumerate(found) if each[0] == newest]
+        if any(each.shares for each in records):
+            readers = readers[:1]  # the others receive it, and with it what is in no memory
+        if own in readers:
+            take()
+        elif not readers and own == [each[1] for each in found].index(newest):
+            numbers = _load_file(commit, numbers[:1]) or numbers[1:]
+        done = gather_bytes(bytearray((commit.holds,)), "elastic.loaded", 0)
+        if any(each[0] for each in done):
+            return [
+                record._replace(holds=True, version=newest) if each[0] else record
+                for record, each in zip(records, done, strict=True)
+            ]
 
 
-def _load_one(commit: Commit, numbers: list[int]) -> list[int]:
-    """Takes the first commit of these that can be read; returns it, or nothing."""
+def _load_file(commit: Commit, numbers: list[int]) -> list[int]:
+    """Takes the first commit of these files that can be read; returns it, or nothing."""
     for number in numbers:
         if commit.files and commit.files.read(number, commit.make_room):
             commit.version, commit.holds = number, True

@@ -349,7 +349,7 @@ class TorchState(ObjectState):
         if self._together and self._joined and _core.is_initialized():
             alike = self._keep(self._find_alike())
             super().save()
-            self._host_copy.save(alike, _counts(alike))
+            self._host_copy.save(alike, _counts(alike), self._own_parts)
             return
         if not self._keep_reference():
             self._keep(frozenset())
@@ -431,7 +431,7 @@ class TorchState(ObjectState):
         if _core.is_initialized():
             self._joined = True
             alike = self._keep(self._find_alike())
-            self._host_copy.save(alike, _counts(alike))
+            self._host_copy.save(alike, _counts(alike), self._own_parts)
 
     def reset(self) -> None:
         """Makes samplers divide the rest of the epoch among the ranks that there are now."""
@@ -510,6 +510,13 @@ class TorchState(ObjectState):
         objects, _ = super()._describe()
         self._commit.host_copy_parts = len(alike)
         return (objects, handled), [_bytes(each) for each in [*memory, *alike.values()]]
+
+    def _copy_to_keep(self) -> None:
+        """Does nothing: ``save`` does it."""
+
+    def _own_parts(self) -> list[Any]:
+        own, *memory = super()._own_parts()
+        return [own, *(each.clone() for each in memory)]  # the next commit writes there while it is copied
 
     def _make_room(self, description: Any) -> list[Any]:
         objects, handled = description
