@@ -331,7 +331,7 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
         on_signalled(remote, body);
         break;
     case FRAME_TAKEN:
-        table->agents->input_credit += wire_get_u32(body);
+        agents_input_taken(remote, wire_get_u32(body));
         break;
     case FRAME_HEARTBEAT:
         on_heartbeat(remote, body);

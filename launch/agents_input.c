@@ -44,6 +44,14 @@ void agents_input_open(struct table *table)
     fcntl(table->input, F_SETFL, flags); /* libuv has made it non-blocking for all processes that share it */
 }
 
+/* Another host than that of rank 0 was sent nothing. */
+void agents_input_taken(struct remote *remote, uint32_t bytes)
+{
+    struct agents *agents = remote->table->agents;
+    if (remote == agents->input_to && bytes <= FRAME_WINDOW - agents->input_credit)
+        agents->input_credit += bytes;
+}
+
 void agents_input_turn(struct table *table)
 {
     struct agents *agents = table->agents;

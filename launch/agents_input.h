@@ -5,7 +5,8 @@
 
 #include "agents.h"
 
-void agents_input_open(struct table *table); /* once the host of rank 0 is prepared */
-void agents_input_turn(struct table *table); /* after each turn of the loop */
+void agents_input_open(struct table *table);                    /* once the host of rank 0 is prepared */
+void agents_input_turn(struct table *table);                    /* after each turn of the loop */
+void agents_input_taken(struct remote *remote, uint32_t bytes); /* its agent has reported that */
 
 #endif

@@ -178,14 +178,11 @@ static void find_process(struct found *found)
  * for a processor. */
 static struct rank_view_times times_of(const struct rank_view *view, int64_t now)
 {
-    const struct page_summary *page = &view->page;
-    const struct page_identity *identity = &page->identity;
+    const struct page_identity *identity = &view->page.identity;
     struct rank_view_times times = {0};
     if (!view->process || !identity->opened)
         return times;
-    int64_t left = now - identity->opened - (int64_t)page->all.wait_ns;
-    if (page->thread_count)
-        left -= now - page->threads[0].since;
+    int64_t left = rank_view_outside(view, now);
     if (view->system.running > identity->running)
         times.running = view->system.running - identity->running;
     if (view->system.runnable > identity->runnable)

@@ -47,16 +47,6 @@ static void visit(struct rank_view *ranks, int count, struct rank_view *node, st
     }
 }
 
-/* Returns for how long the rank was outside of Horovod since init, in ns; 0: it is not known. */
-static int64_t outside(const struct rank_view *rank, int64_t now)
-{
-    const struct page_summary *page = &rank->page;
-    int64_t time = page->identity.opened ? now - page->identity.opened - (int64_t)page->all.wait_ns : 0;
-    if (page->thread_count)
-        time -= now - page->threads[0].since;
-    return time > 0 ? time : 0;
-}
-
 static void bound(struct rank_view *rank, int64_t most, int64_t now)
 {
     int64_t age = now - rank->page.identity.opened;
@@ -83,7 +73,7 @@ void lateness_find(struct rank_view *ranks, int count, int64_t now)
     for (int i = 0; i < queued; i++)
         visit(ranks, count, queue[i], queue, &queued, seen);
     for (int i = 0; i < count; i++)
-        bound(&ranks[i], outside(&ranks[i], now), now);
+        bound(&ranks[i], rank_view_outside(&ranks[i], now), now);
     free(seen);
     free(queue);
 }
@@ -92,11 +82,11 @@ void lateness_excuse(struct rank_view *ranks, int count, int64_t now)
 {
     int64_t *times = count ? calloc((size_t)count, sizeof *times) : NULL;
     for (int i = 0; times && i < count; i++)
-        times[i] = outside(&ranks[i], now);
+        times[i] = rank_view_outside(&ranks[i], now);
     if (times)
         qsort(times, (size_t)count, sizeof *times, clock_compare);
     for (int i = 0; times && i < count; i++) {
-        int64_t own = outside(&ranks[i], now), median = times[(count - 1) / 2];
+        int64_t own = rank_view_outside(&ranks[i], now), median = times[(count - 1) / 2];
         bound(&ranks[i], own > median ? own - median : 0, now);
     }
     free(times);

@@ -365,6 +365,18 @@ static void get_stack(struct rank_view *view, struct wire_reader *body)
     free(text);
 }
 
+int64_t rank_view_outside(const struct rank_view *view, int64_t now)
+{
+    const struct page_summary *page = &view->page;
+    int64_t time = page->identity.opened ? now - page->identity.opened : 0;
+    if (time <= 0 || page->all.wait_ns >= (uint64_t)time) /* a page may say anything */
+        return 0;
+    time -= (int64_t)page->all.wait_ns;
+    if (page->thread_count)
+        time -= now - page->threads[0].since;
+    return time > 0 ? time : 0;
+}
+
 void rank_view_put(const struct rank_view *view, int64_t now, struct wire_writer *body)
 {
     wire_put_u8(body, view->seen);

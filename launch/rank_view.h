@@ -57,6 +57,9 @@ const struct page_request *rank_view_awaited(const struct rank_view *view);
 
 #define RANK_VIEW_REQUESTS 256 /* that are sent; a view with more of them is sent with the oldest */
 
+/* Returns for how long the rank was outside of Horovod since init, in ns; 0: it is not known. */
+int64_t rank_view_outside(const struct rank_view *view, int64_t now);
+
 /* Times are sent as ages: each host has a clock of its own. */
 void rank_view_put(const struct rank_view *view, int64_t now, struct wire_writer *body);
 /* Returns false if it is malformed, or memory is out. The caller frees the view, also after a failure. */

@@ -1,9 +1,11 @@
 /* fuzz_agent.c - any bytes as the frames between launcher and agents, a few at a time. The first byte is 0
  * for those that the launcher sends to an agent, 2 for those that it sends to `horovodrun --status`, and 3
  * if that has asked for a timeline; otherwise they are an agent's, after the output of a shell: 4 for those
- * of a host of an elastic job, on which two processes run. */
+ * of a host of an elastic job, on which two processes run, 5 for those of one that is called, after each of
+ * which the launcher does what is due. */
 #include "base/status.h"
 #include "launch/agents.h"
+#include "launch/agents_hosts.h"
 #include "launch/monitor.h"
 #include "launch/record_client.h"
 #include "launch/record_query.h"
@@ -13,12 +15,15 @@
 #include "launch/status_text.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { RANKS = 3 };
+enum { RANKS = 3, NO_PROCESS = INT_MAX };
+
+enum job_kind { JOB_FIXED, JOB_RUNNING, JOB_CALLED }; /* the latter two are elastic */
 
 struct source {
     struct frames frames; /* the first member: what points to one points to the other */
@@ -145,14 +150,16 @@ static void on_records(const struct collected *collected, void *argument)
     write_trace(collected);
 }
 
-/* As the launcher, once the first host has been sent the assignments. */
+/* As the launcher, once the first host has been sent the assignments, or is prepared. */
 static void on_event(struct table *table, const struct event *event)
 {
+    bool prepared = event->kind == EVENT_HOST_PREPARED;
     table->ending = table->ending || event->kind == EVENT_HOST_FAILED;
-    if (event->kind != EVENT_ASSIGNED)
+    if (event->kind != EVENT_ASSIGNED && !prepared)
         return;
     for (int i = 0; i < table->count; i++)
-        if (table->starter->start(table->list[i], NULL))
+        if ((!prepared || table->list[i]->place.host == event->host) &&
+            table->starter->start(table->list[i], NULL))
             abort();
     const struct history_window window = {.steps = 5, .most = 100};
     if (monitor_ask(table->monitor, STACKS_NONE, check_job_views, NULL, NULL) ||
@@ -171,16 +178,30 @@ static void pretend_start(struct table *table, int slot)
             abort();
 }
 
-/* Two hosts; the agent of the second is prepared, all frames come from the first. */
-static void read_as_launcher(const uint8_t *bytes, size_t length, bool elastic)
+/* What the launcher does in each turn of its loop may end the connection. */
+static void receive_and_turn(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
 {
+    struct remote *remote = frames->owner;
+    struct table *table = remote->table;
+    int host = remote->host;
+    agents_receive(frames, kind, body);
+    remote->running = remote->state != REMOTE_ENDED;
+    table->starter->turn(table);
+    frames->open = agents_of_host(table->agents, host) == remote;
+}
+
+/* Two hosts; the agent of the second is prepared, all frames come from the first. */
+static void read_as_launcher(const uint8_t *bytes, size_t length, enum job_kind kind)
+{
+    bool elastic = kind != JOB_FIXED;
     static char *nothing = NULL; /* environ outlives this call */
     char *words[] = {"true", NULL};
     hvd_status status;
     struct monitor monitor;
     struct record_query record_query;
     struct options options = {.command = words, .values = calloc((size_t)setting_count, sizeof(char *))};
-    struct settings settings = {.timeline = "", .timeline_ranks = "0", .failure_timeline = "folder"};
+    struct settings settings = {
+        .timeline = "", .timeline_ranks = "0", .failure_timeline = "folder", .start_timeout_seconds = 60};
     struct hosts hosts = {0};
     struct agents *agents = calloc(1, sizeof *agents);
     struct remote **list = calloc(2, sizeof(struct remote *));
@@ -210,16 +231,24 @@ static void read_as_launcher(const uint8_t *bytes, size_t length, bool elastic)
         list[i] = calloc(1, sizeof *list[i]);
         if (!list[i])
             abort();
-        *list[i] = (struct remote){.table = &table, .host = i, .frames.to = -1, .errors.file = -1};
-        list[i]->state = i ? REMOTE_PREPARED : elastic ? REMOTE_STARTED : REMOTE_CALLED;
+        *list[i] = (struct remote){.table = &table,
+                                   .host = i,
+                                   .deadline = INT64_MAX,
+                                   .running = elastic,
+                                   .pid = NO_PROCESS,
+                                   .reported = i || kind == JOB_RUNNING,
+                                   .frames.to = -1,
+                                   .errors.file = -1};
+        list[i]->state = i ? REMOTE_PREPARED : kind == JOB_RUNNING ? REMOTE_STARTED : REMOTE_CALLED;
     }
     for (int i = 0; i < RANKS; i++)
         if (!table_add(&table, i, &hosts.places[i]))
             abort();
-    for (int i = 0; elastic && i < hosts.list[0].ranks; i++)
+    for (int i = 0; kind == JOB_RUNNING && i < hosts.list[0].ranks; i++)
         pretend_start(&table, i);
-    struct source source = {
-        .frames = {.owner = list[0], .receive = agents_receive, .limit = FRAME_LIMIT_ANSWER}};
+    struct source source = {.frames = {.owner = list[0],
+                                       .receive = kind == JOB_CALLED ? receive_and_turn : agents_receive,
+                                       .limit = FRAME_LIMIT_ANSWER}};
     source.frames.awaits_preamble = true;
     read_all(&source, bytes, length);
     table_close(&table);
@@ -241,7 +270,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     } else if (bytes[0] == 3) {
         read_as_record_query(bytes + 1, length - 1);
     } else {
-        read_as_launcher(bytes + 1, length - 1, bytes[0] == 4);
+        read_as_launcher(bytes + 1, length - 1,
+                         bytes[0] == 4   ? JOB_RUNNING
+                         : bytes[0] == 5 ? JOB_CALLED
+                                         : JOB_FIXED);
     }
     return 0;
 }
