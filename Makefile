@@ -30,7 +30,7 @@ KINDS := unit group simulate model launch python house lint sanitize fuzz
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-venv deps-build venv build install demo site wheels release image test test-wheels test-browser test-spark test-frameworks test-containers simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
+.PHONY: help deps deps-venv deps-build venv build install demo site wheels release image test test-wheels test-browser test-spark test-frameworks test-containers test-deploy simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -163,6 +163,9 @@ $(DEPLOY)/.made: requirements-deploy.txt
 test-containers: $(WHEEL) $(DEPLOY)/.made ## build deploy/docker and run it: users, limits, ssh (as root it installs podman)
 	@tools/deps.sh containers
 	@$(DEPLOY)/bin/python -m pytest test/deploy/test_image.py -q -p no:cacheprovider --timeout=300
+
+test-deploy: install $(DEPLOY)/.made ## the job files of deploy/ on a real Slurm and by variables, and Terraform with a mock of AWS
+	@PATH=$(CURDIR)/$(DEPLOY)/bin:$$PATH python -m pytest test/deploy --ignore=test/deploy/test_image.py -q -p no:cacheprovider --timeout=300
 
 lint: test-lint ## clang-format, clang-tidy, ruff and mypy
 
