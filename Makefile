@@ -146,7 +146,7 @@ $(SPARK)/.made: test/spark/requirements.txt | $(VENV)/.made
 	    { read shared; read own; echo "$$shared" >"$$own/shared.pth"; } # the frameworks and this package
 	@touch $@
 
-test-spark: install $(SPARK)/.made ## horovod.spark on a real Spark: local and Connect (as root it installs Java: 300 MB)
+test-spark: install $(SPARK)/.made ## horovod.spark on a real Spark: local, Connect, three hosts (as root it installs Java: 300 MB)
 	@tools/deps.sh spark
 	@if command -v java >/dev/null; then $(SPARK)/bin/python -m pytest test/spark -q -p no:cacheprovider --timeout=300; \
 	    else echo "test-spark: skipped: PySpark needs Java 17 or later, and there is no java on the PATH"; fi

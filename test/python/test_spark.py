@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
 import pickle
 import select
@@ -19,7 +20,7 @@ import pytest
 from horovod.common.exceptions import JobFailedError
 from horovod.runner.functions import pickled
 from horovod.runner.task import Report
-from horovod.spark import barrier, child, conf, failure, jobs, lines
+from horovod.spark import barrier, child, conf, elastic, failure, jobs, lines, links
 from horovod.spark import slots as spark_slots
 from horovod.spark.task import get_available_devices
 
@@ -271,6 +272,59 @@ def test_output_that_can_not_be_sent_is_in_the_log(capsys: pytest.CaptureFixture
     pipe.receive(b"")
     text = capsys.readouterr().out
     assert f"127.0.0.1:{port} can't be reached" in text and text.endswith("[2]<stdout>: hello\n")
+
+
+# -- elastic jobs --------------------------------------------------------------------------------------------
+
+
+def test_a_task_is_a_host_until_its_rank_has_failed() -> None:
+    tasks = elastic.Tasks()
+    server = links.Links("127.0.0.1", "secret", tasks.serve)
+    with pytest.raises(multiprocessing.AuthenticationError):
+        links.connect("127.0.0.1", server.port, "guessed")
+    first, second = (links.connect("127.0.0.1", server.port, "secret") for _ in range(2))
+    first.send(name="0-0")
+    second.send(name="1-0")
+
+    def wait_for(names: list[str]) -> None:
+        with tasks.changed:
+            there = lambda: sorted(tasks.find_available_hosts_and_slots()) == names  # noqa: E731
+            assert tasks.changed.wait_for(there, DEADLINE)
+
+    wait_for(["0-0", "1-0"])
+    second.close()
+    wait_for(["0-0"])
+    codes: list[int] = []
+    runs = threading.Thread(target=lambda: codes.append(tasks.run("0-0", {"A": "1"}, [])))
+    runs.start()
+    assert first.receive() == {"variables": {"A": "1"}}
+    first.send(code=7, text="rank 0: KeyError")
+    runs.join(DEADLINE)
+    assert codes == [7] and tasks.failures == ["rank 0: KeyError"] and tasks.run("1-0", {}, []) == 1
+    wait_for([])
+    tasks.over()
+    late = links.connect("127.0.0.1", server.port, "secret")
+    late.send(name="0-1")
+    assert first.receive() == {"over": True} == late.receive()
+    first.close()
+    late.close()
+    server.close()
+
+
+def test_what_is_no_dict_ends_a_link() -> None:
+    received: list[object] = []
+    done = threading.Event()
+
+    def serve(link: links.Link) -> None:
+        received.append(link.receive())
+        done.set()
+
+    server = links.Links("127.0.0.1", "secret", serve)
+    link = links.connect("127.0.0.1", server.port, "secret")
+    link._connection.send_bytes(b"[1]")
+    assert done.wait(DEADLINE) and received == [None]
+    link.close()
+    server.close()
 
 
 # -- processes -----------------------------------------------------------------------------------------------

@@ -163,6 +163,11 @@ def _results(reports: Sequence[Report]) -> list[Any]:
     return [_result(report) for report in reports]
 
 
+def results_at_end(reports: Sequence[Report]) -> list[Any]:
+    """Returns the results of the ranks of the last epoch, and before them those that had returned earlier."""
+    return _results(_counted(sorted(reports, key=lambda report: (report.epoch, report.rank))))
+
+
 def run(
     func: Callable[..., T],
     args: Sequence[Any] = (),

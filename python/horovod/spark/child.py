@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from horovod.runner.output import Receiver, pass_on
@@ -43,7 +43,11 @@ def _memory(name: str, data: bytes = b"") -> int:
 
 
 def run_rank(
-    function: bytes, variables: Mapping[str, str], executable: str | None, receivers: Sequence[Receiver]
+    function: bytes,
+    variables: Mapping[str, str],
+    executable: str | None,
+    receivers: Sequence[Receiver],
+    started: Callable[[int], object] = lambda pid: None,
 ) -> tuple[int, int, Report | None]:
     """Runs the function in a new process; returns its pid, its exit code and its report, if it has sent one.
 
@@ -52,6 +56,7 @@ def run_rank(
         variables: the whole environment of the process.
         executable: its Python; None: the one of the task.
         receivers: get what it writes to stdout and to stderr.
+        started: gets its pid, which is that of its process group, too.
     """
     files = [_memory("function", message(function)), _memory("report")]
     words = [executable or sys.executable, "-c", PROGRAM.format(report=files[1], parent=os.getpid())]
@@ -66,6 +71,7 @@ def run_rank(
             start_new_session=True,
         ) as process:
             try:
+                started(process.pid)
                 pass_on(process, receivers)
             finally:
                 with contextlib.suppress(ProcessLookupError):  # also of what the function has started

@@ -94,10 +94,14 @@ class RendezvousServer:
             raise ValueError(f"RendezvousServer.init: a plan of {len(ranks)} slots has the ranks {ranks}")
         places = [slot for slot in host_alloc_plan if isinstance(slot, ElasticSlotInfo)]
         if self._rendezvous and places:
-            assigned = [(str(place.slot), place.rank, place.hostname) for place in places]
+            assigned = [(str(place.slot), place.rank, self.host_of(place)) for place in places]
             self._rendezvous.assign(self._job(), places[0].epoch, assigned)
             for place in places:
                 self.send_news(place.slot, "epoch", place.epoch, place.rank, place.size)
+
+    def host_of(self, place: SlotInfo) -> str | None:
+        """Returns the host of a rank, as HOROVOD_HOST_ID; None: the rank finds it out."""
+        return place.hostname
 
     def _job(self) -> str:
         """Returns the name that ranks derive from the port (``horovod.common.starter``)."""
