@@ -56,7 +56,8 @@ enum frame_kind {
     /* launcher -> --status: HEARD at once, then JOB_VIEW and its RANK_VIEWs for each job, and LOOKED at the
        end */
     FRAME_HEARD = 28,
-    FRAME_JOB_VIEW = 26, /* id, name, age of the job; hosts: name, whether it answers, seconds of silence */
+    FRAME_JOB_VIEW = 26, /* id, name, age of the job and of a change of its ranks, least ranks; hosts: name,
+                            whether it answers, seconds of silence */
     FRAME_REFUSED = 27,  /* why there is no answer */
     FRAME_TRACED =
         34 /* rank; host, and by how much its clock is ahead; when the process has ended, and how */

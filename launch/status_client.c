@@ -9,6 +9,7 @@
 #include "net/socket.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,18 +69,25 @@ static void finish_job_view(struct launcher *launcher)
     drop_views(launcher);
 }
 
+/* Returns a time that is sent as an age; 0: there is none. */
+static int64_t get_time(struct wire_reader *body, int64_t now)
+{
+    uint64_t age = wire_get_u64(body);
+    return age && age < (uint64_t)now ? now - (int64_t)age : 0;
+}
+
 static bool get_job_view(struct launcher *launcher, struct wire_reader *body)
 {
     struct job_view_origin *origin = &launcher->origin;
     *origin = (struct job_view_origin){.id = launcher->id, .name = launcher->name, .taken = clock_now()};
     wire_get_string(body, launcher->id, sizeof launcher->id);
     wire_get_string(body, launcher->name, sizeof launcher->name);
-    uint64_t age = wire_get_u64(body);
-    uint32_t count = wire_get_u32(body);
+    origin->started = get_time(body, origin->taken);
+    origin->changing = get_time(body, origin->taken);
+    uint32_t least = wire_get_u32(body), count = wire_get_u32(body);
+    origin->least = least < INT_MAX ? (int)least : INT_MAX;
     if (body->failed || count > (body->length - body->position) / HOST_BYTES)
         return false;
-    if (age && age < (uint64_t)origin->taken)
-        origin->started = origin->taken - (int64_t)age;
     launcher->hosts = calloc((size_t)count + 1, sizeof *launcher->hosts);
     for (uint32_t i = 0; launcher->hosts && i < count; i++) {
         struct job_view_host *host = &launcher->hosts[origin->host_count++];

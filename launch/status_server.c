@@ -59,6 +59,8 @@ static void put_job_view(struct frames *to, const struct job_view *job_view)
     wire_put_string(out, job_view->id);
     wire_put_string(out, job_view->name);
     wire_put_u64(out, job_view->started ? (uint64_t)(job_view->taken - job_view->started) : 0);
+    wire_put_u64(out, job_view->changing ? (uint64_t)(job_view->taken - job_view->changing) : 0);
+    wire_put_u32(out, (uint32_t)job_view->least);
     wire_put_u32(out, (uint32_t)job_view->host_count);
     for (int i = 0; i < job_view->host_count; i++) {
         wire_put_string(out, job_view->hosts[i].name);
