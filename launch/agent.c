@@ -1,16 +1,19 @@
-/* agent.c - runs horovodrun --agent: starts the processes of one host for a launcher elsewhere, passes on
- * what they print, and signals them, by frames over its stdin and stdout. One thread, the loop's. An agent
- * decides nothing. It kills all processes when its stdin ends, when no heartbeat has arrived for a multiple
- * of --timeout-seconds, and when the launcher does not answer a signal. */
+/* agent.c - starts the processes of one host for a launcher elsewhere, passes on what they print, and signals
+ * them, by frames over stdin and stdout, or over the connection of a node to node 0. One thread, the loop's.
+ * An agent decides nothing. It kills all processes when its connection ends, when no heartbeat has arrived
+ * for a multiple of --timeout-seconds, and when the launcher does not answer a signal. A node starts only
+ * what its own command line says, and waits for the end of the whole job. */
 #include "agent.h"
 #include "agent_prepare.h"
 #include "faults.h"
 #include "frames.h"
 #include "guard.h"
 #include "look.h"
+#include "nodes.h"
 #include "options.h"
 #include "processes.h"
 #include "rlimits.h"
+#include "say.h"
 #include "stalls.h"
 #include "starter.h"
 
@@ -33,7 +36,12 @@
 #define UNSENT_LIMIT        ((size_t)1 << 20) /* bytes; the connection is too slow for more of them */
 
 struct agent {
-    struct table table; /* the first member: a pointer to one is a pointer to the other */
+    struct table table;            /* the first member: a pointer to one is a pointer to the other */
+    const struct agent_node *node; /* NULL: this is no node */
+    bool silent;                   /* a node: node 0 is */
+    bool concluded;                /* a node: the job has ended, with `exit_code` */
+    int exit_code;
+    int signal; /* a node: the last one that it got, which ends the job */
     struct options options;
     struct settings settings;
     struct host host; /* this one */
@@ -58,6 +66,14 @@ struct agent {
 
 /* ---- before the start ---------------------------------------------------------------------------------- */
 
+static void send_prepared(struct agent *agent, int exit_code, const char *text)
+{
+    size_t begin = frame_begin(&agent->frames, FRAME_PREPARED);
+    wire_put_u32(&agent->frames.stream.out, (uint32_t)exit_code);
+    wire_put_string(&agent->frames.stream.out, text);
+    frame_end(&agent->frames, begin);
+}
+
 static void on_prepare(struct agent *agent, struct wire_reader *body)
 {
     char text[TEXT_LIMIT] = "what the launcher has sent is malformed, or memory is out";
@@ -66,10 +82,16 @@ static void on_prepare(struct agent *agent, struct wire_reader *body)
         exit_code = agent_prepare(&agent->preparation, &agent->settings, text, sizeof text);
         agent->options.command = agent->preparation.command;
     }
-    size_t begin = frame_begin(&agent->frames, FRAME_PREPARED);
-    wire_put_u32(&agent->frames.stream.out, (uint32_t)exit_code);
-    wire_put_string(&agent->frames.stream.out, text);
-    frame_end(&agent->frames, begin);
+    send_prepared(agent, exit_code, text);
+}
+
+/* The command, its folder and its environment are this node's own. */
+static void prepare_node(struct agent *agent)
+{
+    char text[TEXT_LIMIT];
+    int exit_code = agent_prepare(&agent->preparation, &agent->settings, text, sizeof text);
+    agent->options.command = agent->preparation.command;
+    send_prepared(agent, exit_code, text);
 }
 
 static void on_function(struct agent *agent, const struct wire_reader *body)
@@ -154,7 +176,10 @@ static void on_job(struct agent *agent, struct wire_reader *body)
         return;
     }
     memcpy(table->id, terms.id, sizeof table->id);
-    memcpy(table->secret, terms.secret, sizeof table->secret);
+    if (agent->node)
+        nodes_derive_secret(agent->node->secret, terms.id, table->secret);
+    else
+        memcpy(table->secret, terms.secret, sizeof table->secret);
     memcpy(table->rendezvous_address, terms.rendezvous, sizeof table->rendezvous_address);
     memcpy(agent->host.name, terms.host, sizeof agent->host.name);
     agent->options.verbose = terms.verbose;
@@ -326,6 +351,56 @@ static void on_heartbeat(struct agent *agent, struct wire_reader *body)
     frame_end(&agent->frames, begin);
 }
 
+static void send_ready(struct agent *agent)
+{
+    char identity[TOPOLOGY_HOST_LIMIT], from[SOCKET_TEXT] = "", to[SOCKET_TEXT] = "";
+    const char *connection = getenv("SSH_CONNECTION"); /* client, its port, server, its port */
+    agent_name_host(identity, sizeof identity, agent->node ? agent->node->hello.index : -1);
+    if (agent->node) {
+        socket_peer_address(agent->frames.stream.fd, from);
+        socket_local_address(agent->frames.stream.fd, to);
+    } else {
+        if (connection)
+            sscanf(connection, "%79s %*s %79s", from, to);
+        wire_put_raw(&agent->frames.stream.out, FRAME_PREAMBLE, sizeof FRAME_PREAMBLE - 1);
+    }
+    size_t begin = frame_begin(&agent->frames, FRAME_READY);
+    wire_put_string(&agent->frames.stream.out, hvd_version());
+    wire_put_string(&agent->frames.stream.out, identity);
+    wire_put_string(&agent->frames.stream.out, from);
+    wire_put_string(&agent->frames.stream.out, to);
+    frame_end(&agent->frames, begin);
+}
+
+/* Handles the frames that only a node gets. */
+static void on_node_frame(struct agent *agent, enum frame_kind kind, struct wire_reader *body)
+{
+    const struct agent_node *node = agent->node;
+    switch (kind) {
+    case FRAME_WAITING:
+        break;
+    case FRAME_WELCOME:
+        say(&agent->table, "node %d of %d; node 0 at %s prints what all ranks print", node->hello.index,
+            node->hello.count, node->rendezvous);
+        send_ready(agent);
+        break;
+    case FRAME_PREPARE_NODE:
+        if (!agent->options.command)
+            prepare_node(agent);
+        break;
+    case FRAME_SAID:
+        sink_put(agent->table.err, body->bytes + body->position, body->length - body->position);
+        sink_flush(agent->table.err);
+        break;
+    case FRAME_OUTCOME:
+        agent->exit_code = (int)wire_get_u32(body);
+        agent->concluded = wire_done(body);
+        break;
+    default:
+        agent->lost = true;
+    }
+}
+
 static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_reader *body)
 {
     struct agent *agent = frames->owner;
@@ -370,7 +445,10 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
         on_heartbeat(agent, body);
         break;
     default:
-        agent->lost = true;
+        if (agent->node)
+            on_node_frame(agent, kind, body);
+        else
+            agent->lost = true;
     }
 }
 
@@ -402,6 +480,7 @@ static void happened(struct table *table, const struct event *event)
     case EVENT_SIGNALLED:
         /* The launcher then ends the job on all hosts. If it can't be reached, the processes of this host are
          * killed. */
+        agent->signal = event->signal;
         frame_send_numbers(to, FRAME_SIGNALLED, 1, &event->signal);
         if (uv_is_active((uv_handle_t *)&agent->answer))
             break;
@@ -423,7 +502,8 @@ static void on_watch(uv_timer_t *timer)
 {
     struct agent *agent = timer->loop->data;
     double limit = AGENT_PATIENCE * agent->settings.timeout_seconds;
-    agent->lost = agent->lost || frames_silent(&agent->frames, limit);
+    agent->silent = frames_silent(&agent->frames, limit);
+    agent->lost = agent->lost || agent->silent;
 }
 
 /* ---- the loop ------------------------------------------------------------------------------------------ */
@@ -449,22 +529,6 @@ static void report_progress(struct agent *agent)
         sink_close(&agent->input);
 }
 
-static void send_ready(struct agent *agent)
-{
-    char identity[TOPOLOGY_HOST_LIMIT], from[SOCKET_TEXT] = "", to[SOCKET_TEXT] = "";
-    const char *connection = getenv("SSH_CONNECTION"); /* client, its port, server, its port */
-    agent_name_host(identity, sizeof identity);
-    if (connection)
-        sscanf(connection, "%79s %*s %79s", from, to);
-    wire_put_raw(&agent->frames.stream.out, FRAME_PREAMBLE, sizeof FRAME_PREAMBLE - 1);
-    size_t begin = frame_begin(&agent->frames, FRAME_READY);
-    wire_put_string(&agent->frames.stream.out, hvd_version());
-    wire_put_string(&agent->frames.stream.out, identity);
-    wire_put_string(&agent->frames.stream.out, from);
-    wire_put_string(&agent->frames.stream.out, to);
-    frame_end(&agent->frames, begin);
-}
-
 /* Ranks, and programs that run on this host for them, must not inherit the stream. */
 static hvd_code own_stream(struct agent *agent, hvd_status *status)
 {
@@ -473,17 +537,31 @@ static hvd_code own_stream(struct agent *agent, hvd_status *status)
     if (null < 0 || in < 0 || out < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0)
         return status_set_errno(status, errno, "can't set up stdin and stdout");
     close(null);
-    agent->frames =
-        (struct frames){.owner = agent, .receive = on_frame, .ended = on_end_of_frames, .limit = FRAME_LIMIT};
     frames_open(&agent->frames, &agent->table.loop, in, out);
     return HVD_OK;
+}
+
+static bool is_over(const struct agent *agent)
+{
+    return agent->lost || agent->concluded;
+}
+
+/* Of a node. */
+static void send_hello(struct agent *agent)
+{
+    size_t begin = frame_begin(&agent->frames, FRAME_NODE);
+    node_hello_put(&agent->node->hello, &agent->frames.stream.out);
+    frame_end(&agent->frames, begin);
 }
 
 static void agent_loop(struct agent *agent)
 {
     struct table *table = &agent->table;
-    send_ready(agent);
-    while (!agent->lost && (!agent->announced || may_start(agent) || !table_finished(table))) {
+    if (agent->node)
+        send_hello(agent);
+    else
+        send_ready(agent);
+    while (!is_over(agent) && (!agent->announced || may_start(agent) || !table_finished(table))) {
         uv_run(&table->loop, UV_RUN_ONCE);
         report_progress(agent);
         if (table->elastic)
@@ -493,7 +571,7 @@ static void agent_loop(struct agent *agent)
                 output_resume(&table->list[i]->outputs[j]);
         }
     }
-    if (agent->lost)
+    if (is_over(agent))
         guard_kill_descendants(table->guard);
     bool failed = false, ended_badly = false; /* the latter also by the launcher's signal */
     for (int i = 0; i < table->count; i++) {
@@ -505,13 +583,37 @@ static void agent_loop(struct agent *agent)
     if (!agent->lost)
         send_records(agent, ended_badly ? &agent->at_failure : &agent->at_end);
     report_progress(agent);
-    while (!agent->lost && !frames_idle(&agent->frames))
+    if (agent->node && !is_over(agent))
+        frame_send(&agent->frames, FRAME_DONE);
+    while (!is_over(agent) && (agent->node || !frames_idle(&agent->frames)))
         uv_run(&table->loop, UV_RUN_ONCE);
 }
 
-int agent_run(struct guard *guard)
+static int exit_code_of_node(struct agent *agent)
 {
-    struct agent agent = {0};
+    if (agent->concluded)
+        return agent->exit_code;
+    if (agent->signal) /* before node 0 could end the job because of it */
+        return 128 + agent->signal;
+    fprintf(stderr, "horovodrun: lost node 0 at %s: %s\n", agent->node->rendezvous,
+            agent->silent ? "it has been silent for too long" : "its connection has ended");
+    return 1;
+}
+
+static hvd_code open_connection(struct agent *agent, hvd_status *status)
+{
+    agent->frames =
+        (struct frames){.owner = agent, .receive = on_frame, .ended = on_end_of_frames, .limit = FRAME_LIMIT};
+    if (!agent->node)
+        return own_stream(agent, status);
+    agent->preparation = agent->node->preparation;
+    frames_open_stream(&agent->frames, &agent->table.loop, &agent->node->stream);
+    return HVD_OK;
+}
+
+int agent_run(struct guard *guard, const struct agent_node *node)
+{
+    struct agent agent = {.node = node};
     struct table *table = &agent.table;
     uv_timer_t watch;
     hvd_status status;
@@ -527,7 +629,7 @@ int agent_run(struct guard *guard)
                             .function = -1,
                             .happened = happened};
     if (options_parse(&agent.options, no_words, &status) || settings_init(&agent.settings, &status) ||
-        uv_loop_init(&table->loop) || own_stream(&agent, &status) || table_open(table, &status)) {
+        uv_loop_init(&table->loop) || open_connection(&agent, &status) || table_open(table, &status)) {
         fprintf(stderr, "horovodrun: can't start the agent\n");
         return 1;
     }
@@ -544,9 +646,11 @@ int agent_run(struct guard *guard)
     look_free(&agent.look);
     frames_free(&agent.frames);
     sink_free(&agent.input);
-    words_free(agent.preparation.command);
-    words_free(agent.preparation.environment);
+    if (!node) {
+        words_free(agent.preparation.command);
+        words_free(agent.preparation.environment);
+    }
     options_free(&agent.options);
     settings_free(&agent.settings);
-    return 0;
+    return node ? exit_code_of_node(&agent) : 0;
 }

@@ -169,9 +169,9 @@ int agent_prepare(const struct preparation *preparation, struct settings *settin
     return exit_code;
 }
 
-/* Containers may share a network, but no processes. Ranks inherit the name, and so agree with the launcher.
- */
-void agent_name_host(char *identity, size_t capacity)
+/* Containers may share a network, but no processes. Ranks inherit the name, and so agree with the launcher,
+ * for which each node is a host. */
+void agent_name_host(char *identity, size_t capacity, int node)
 {
     const char *given = getenv("HOROVOD_HOST_ID");
     struct stat processes = {0};
@@ -180,5 +180,7 @@ void agent_name_host(char *identity, size_t capacity)
         return;
     stat("/proc/self/ns/pid", &processes);
     append_text(identity, capacity, "/%llu", (unsigned long long)processes.st_ino);
+    if (node >= 0)
+        append_text(identity, capacity, "/node %d", node);
     setenv("HOROVOD_HOST_ID", identity, 1);
 }

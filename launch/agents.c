@@ -6,6 +6,7 @@
 #include "agents_input.h"
 #include "agents_look.h"
 #include "agents_lost.h"
+#include "agents_nodes.h"
 #include "agents_prepare.h"
 #include "guard.h"
 #include "record_query.h"
@@ -111,7 +112,8 @@ static void send_job(struct remote *remote)
                               .at_end = traces_window(table, false),
                               .at_failure = traces_window(table, true)};
     memcpy(terms.id, table->id, sizeof terms.id);
-    memcpy(terms.secret, table->secret, sizeof terms.secret);
+    if (!remote->is_node) /* which makes it itself */
+        memcpy(terms.secret, table->secret, sizeof terms.secret);
     memcpy(terms.rendezvous, table->rendezvous_address, sizeof terms.rendezvous);
     memcpy(terms.host, remote_host(remote)->name, sizeof terms.host);
     size_t begin = frame_begin(&remote->frames, FRAME_JOB);
@@ -327,6 +329,9 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
     case FRAME_STALLED:
         table->happened(table, &(struct event){.kind = EVENT_STALLED});
         break;
+    case FRAME_DONE:
+        remote->done = remote->is_node;
+        break;
     case FRAME_SIGNALLED:
         on_signalled(remote, body);
         break;
@@ -468,10 +473,15 @@ static void agents_free(struct table *table)
     free(table->agents);
 }
 
+static bool is_connected(const struct remote *remote)
+{
+    return remote->is_node ? remote->frames.open && !remote->done : remote->running;
+}
+
 static bool agents_connected(const struct table *table)
 {
     for (int i = 0; i < table->agents->count; i++) {
-        if (table->agents->list[i]->running)
+        if (is_connected(table->agents->list[i]))
             return true;
     }
     return false;
@@ -483,7 +493,7 @@ static bool agents_sending(const struct table *table)
 {
     for (int i = 0; i < table->agents->count; i++) {
         const struct remote *remote = table->agents->list[i];
-        if (remote->state == REMOTE_STARTED && remote->running && remote->frames.open &&
+        if (remote->state == REMOTE_STARTED && is_connected(remote) && remote->frames.open &&
             !frames_silent(&remote->frames, DRAIN_SILENCE))
             return true;
     }
@@ -533,5 +543,7 @@ const struct starter_ops agents_starter = {.open = agents_open,
                                            .turn = agents_turn,
                                            .connected = agents_connected,
                                            .sending = agents_sending,
+                                           .said = agents_said,
+                                           .conclude = agents_conclude,
                                            .close = agents_close,
                                            .free = agents_free};

@@ -16,9 +16,14 @@
 
 /* ---- one host ------------------------------------------------------------------------------------------ */
 
+/* A node has a command line and an environment of its own. */
 static void send_prepare(struct remote *remote)
 {
     const struct table *table = remote->table;
+    if (remote->is_node) {
+        frame_send(&remote->frames, FRAME_PREPARE_NODE);
+        return;
+    }
     struct environment environment = {0};
     hvd_status status;
     struct preparation preparation = {.setup = table->options->host_setup,
@@ -86,12 +91,12 @@ static void send_function(struct remote *remote)
 static void check_deadline(struct remote *remote)
 {
     const struct table *table = remote->table;
-    if (clock_now() > remote->deadline)
-        remote_fail(remote, 1,
-                    "it has not answered within %g s (--start-timeout); is it up, and can ssh log in "
-                    "without a question?%s",
-                    table->settings->start_timeout_seconds,
-                    table->options->host_setup ? " Does --host-setup end?" : "");
+    if (clock_now() <= remote->deadline)
+        return;
+    remote_fail(remote, 1, "it has not answered within %g s (--start-timeout); is it up%s%s",
+                table->settings->start_timeout_seconds,
+                remote->is_node ? "?" : ", and can ssh log in without a question?",
+                table->options->host_setup ? " Does --host-setup end?" : "");
 }
 
 /* ---- all hosts ----------------------------------------------------------------------------------------- */

@@ -4,9 +4,11 @@
 
 #include "base/clock.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define PREAMBLE_BYTES (sizeof FRAME_PREAMBLE - 1)
@@ -147,10 +149,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 
 /* ---- the connection ------------------------------------------------------------------------------------ */
 
-void frames_open(struct frames *frames, uv_loop_t *loop, int from, int to)
+static void start(struct frames *frames, uv_loop_t *loop, int from, int to)
 {
-    frames->stream.io = &two_files;
-    frames->stream.fd = from;
     frames->to = to;
     frames->last = clock_now();
     frames->readable.data = frames->writable.data = frames;
@@ -161,6 +161,19 @@ void frames_open(struct frames *frames, uv_loop_t *loop, int from, int to)
                    uv_poll_start(&frames->readable, UV_READABLE, on_readable) == 0;
     if (!frames->open)
         frames->ended(frames);
+}
+
+void frames_open(struct frames *frames, uv_loop_t *loop, int from, int to)
+{
+    frames->stream.io = &two_files;
+    frames->stream.fd = from;
+    start(frames, loop, from, to);
+}
+
+void frames_open_stream(struct frames *frames, uv_loop_t *loop, const struct stream *stream)
+{
+    frames->stream = *stream;
+    start(frames, loop, stream->fd, fcntl(stream->fd, F_DUPFD_CLOEXEC, 3)); /* one handle polls one file */
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -183,6 +196,8 @@ void frames_shut(struct frames *frames)
 {
     if (!frames->stream.io) /* it was never opened */
         return;
+    if (frames->stream.io == &stream_socket && frames->to >= 0)
+        shutdown(frames->to, SHUT_WR); /* another descriptor of the socket stays open */
     close_file(&frames->writable, &frames->to);
     wire_reset(&frames->stream.out);
     frames->stream.sent = 0;
@@ -259,6 +274,27 @@ bool preparation_get(struct preparation *preparation, struct wire_reader *body)
            *preparation->command &&
            wire_get_string(body, preparation->rendezvous, sizeof preparation->rendezvous) &&
            wire_get_string(body, preparation->secret, sizeof preparation->secret) && wire_done(body);
+}
+
+void node_hello_put(const struct node_hello *hello, struct wire_writer *body)
+{
+    wire_put_string(body, hello->release);
+    wire_put_u32(body, (uint32_t)hello->index);
+    wire_put_u32(body, (uint32_t)hello->count);
+    wire_put_u32(body, (uint32_t)hello->ranks);
+    wire_put_string(body, hello->host);
+}
+
+/* Another release may say more. */
+bool node_hello_get(struct node_hello *hello, struct wire_reader *body)
+{
+    if (!wire_get_string(body, hello->release, sizeof hello->release))
+        return false;
+    hello->index = (int)wire_get_u32(body);
+    hello->count = (int)wire_get_u32(body);
+    hello->ranks = (int)wire_get_u32(body);
+    return wire_get_string(body, hello->host, sizeof hello->host) && hello->index >= 0 && hello->count > 0 &&
+           hello->ranks > 0;
 }
 
 bool epoch_init(struct epoch *epoch, int count)

@@ -29,6 +29,12 @@ enum frame_kind {
     FRAME_LOOK = 21,  /* number of the look at all ranks of the host, enum stacks */
     FRAME_RECORD_QUERY = 31, /* number of the question; window (watch/history.h): which records are wanted */
     FRAME_RELEASE = 35,      /* no more processes are started: the agent ends once all have ended */
+    /* launcher -> agent of a node, which has connected by itself */
+    FRAME_WAITING = 36,      /* nodes are missing */
+    FRAME_WELCOME = 37,      /* all nodes are there; answered by FRAME_READY */
+    FRAME_PREPARE_NODE = 38, /* as FRAME_PREPARE; environment, folder and command are those of the node */
+    FRAME_SAID = 39,         /* a line that the launcher has written */
+    FRAME_OUTCOME = 40,      /* exit code of the job, which has ended */
     /* agent -> launcher */
     FRAME_READY = 8,      /* release; identity of the host; address of ssh's client, of its server */
     FRAME_PREPARED = 9,   /* exit code and text of a fault, or 0 */
@@ -47,6 +53,8 @@ enum frame_kind {
     FRAME_RECORDS = 30,   /* slot, number of the first record; a part of what its rank has recorded
                              (watch/history.h). To --status without the two numbers: of the last FRAME_TRACED */
     FRAME_RECORD_QUERIED = 32, /* number of the question: all records were sent */
+    FRAME_NODE = 41, /* first one of a node: release; its number, number of nodes and of its ranks; host */
+    FRAME_DONE = 42, /* of a node: all its processes have ended, and all that they have left was sent */
     /* both ways */
     FRAME_HEARTBEAT = 17, /* when it left the launcher; in the answer also the time of the agent */
     /* --status -> launcher */
@@ -96,6 +104,9 @@ struct frames {
 
 /* Takes ownership of the two files. */
 void frames_open(struct frames *frames, uv_loop_t *loop, int from, int to);
+/* Takes ownership of a stream over a socket, and of its descriptor. Call frames_read next: TLS may hold
+ * frames that no poller reports. */
+void frames_open_stream(struct frames *frames, uv_loop_t *loop, const struct stream *stream);
 void frames_shut(struct frames *frames); /* the other end reads the end; zeroed memory is fine */
 void frames_close(struct frames *frames);
 void frames_free(struct frames *frames); /* after the loop has closed its handles */
@@ -129,6 +140,15 @@ struct preparation {
     char secret[JOB_SECRET_DIGITS + 1];
 };
 
+#define RELEASE_LIMIT 64
+
+/* FRAME_NODE. */
+struct node_hello {
+    char release[RELEASE_LIMIT];
+    int index, count, ranks;
+    char host[sizeof((struct host *)0)->name];
+};
+
 /* FRAME_EPOCH: which slot is which rank. */
 struct epoch {
     char job[JOB_ID_DIGITS + 1];
@@ -155,6 +175,7 @@ struct start {
 };
 
 void preparation_put(const struct preparation *preparation, struct wire_writer *body);
+void node_hello_put(const struct node_hello *hello, struct wire_writer *body);
 void epoch_put(const struct epoch *epoch, struct wire_writer *body);
 void job_terms_put(const struct job_terms *terms, struct wire_writer *body);
 void start_put(const struct start *start, struct wire_writer *body);
@@ -162,6 +183,7 @@ void start_put(const struct start *start, struct wire_writer *body);
 /* Each returns false if the body is malformed, or memory is out. Preparation and epoch are zeroed before, and
  * the caller frees their lists, also after a failure. */
 bool preparation_get(struct preparation *preparation, struct wire_reader *body);
+bool node_hello_get(struct node_hello *hello, struct wire_reader *body);
 bool epoch_get(struct epoch *epoch, struct wire_reader *body);
 void window_put(const struct history_window *window, struct wire_writer *body);
 bool window_get(struct history_window *window, struct wire_reader *body);

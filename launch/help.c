@@ -93,8 +93,14 @@ static void print_foreign(const char *heading, enum foreign_effect from, enum fo
 
 void help_print(void)
 {
-    static const char *const headings[GROUP_COUNT] = {
-        "Ranks", "Other hosts", "Ranks that come and go", "Output", "Metrics", "Running jobs", "Information"};
+    static const char *const headings[GROUP_COUNT] = {"Ranks",
+                                                      "Other hosts",
+                                                      "One command on each node",
+                                                      "Ranks that come and go",
+                                                      "Output",
+                                                      "Metrics",
+                                                      "Running jobs",
+                                                      "Information"};
     printf(
         "usage: horovodrun [options] command [arguments]\n\n"
         "Starts the command as the ranks of one job, passes on what they print, and ends them all when one\n"

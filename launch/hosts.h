@@ -11,6 +11,8 @@
 
 #define HOST_TITLE 384 /* bytes of name, user and port */
 
+struct nodes;
+
 struct host {
     char name[256];  /* without user and port */
     char user[64];   /* "": ssh's choice */
@@ -34,10 +36,11 @@ struct hosts { /* zeroed memory is a valid empty one */
     int count;
     struct place *places; /* [size] by rank */
     int size;
-    char source[128];   /* "Slurm job 17": the allocation that they are from; or "" */
-    bool without_slots; /* for hosts_parse: an entry without slots has one */
-    bool by_srun;       /* they are reached by Slurm's srun */
-    bool apart;         /* names of this host are different entries */
+    char source[128];    /* "Slurm job 17": the allocation that they are from; or "" */
+    bool without_slots;  /* for hosts_parse: an entry without slots has one */
+    bool by_srun;        /* they are reached by Slurm's srun */
+    bool apart;          /* names of this host are different entries */
+    struct nodes *nodes; /* connections to the nodes that the hosts are (nodes.h); or NULL */
 };
 
 hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status); /* "a:2,me@b:4,[::1]:2" */

@@ -6,6 +6,7 @@
 #include "exporter.h"
 #include "faults.h"
 #include "monitor.h"
+#include "nodes.h"
 #include "processes.h"
 #include "record_query.h"
 #include "report.h"
@@ -467,7 +468,10 @@ static hvd_code start(struct job *job, hvd_status *status)
     if (options->report)
         TRY(report_check(options->report, status));
     TRY(crypto_random_hex(table->id, JOB_ID_DIGITS, status));
-    TRY(crypto_random_hex(table->secret, JOB_SECRET_DIGITS, status));
+    if (table->hosts->nodes)
+        nodes_derive_secret(table->hosts->nodes->secret, table->id, table->secret);
+    else
+        TRY(crypto_random_hex(table->secret, JOB_SECRET_DIGITS, status));
     TRY(table_open(table, status));
     if (options->report || options->metrics_port || options->metrics_discovery)
         TRY(sampler_open(&job->sampler, table, status));
@@ -523,7 +527,10 @@ int job_run(const struct options *options, const struct settings *settings, stru
     } else {
         fprintf(stderr, "horovodrun: %s\n", status.text);
         job.exit_code = 1;
+        nodes_dismiss(hosts->nodes, job.exit_code, status.text);
     }
+    if (job.table.starter->conclude)
+        job.table.starter->conclude(&job.table, job.exit_code);
     sampler_close(&job.sampler);
     exporter_close(&job.table, false);
     elastic_close(&job.elastic);

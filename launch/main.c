@@ -8,14 +8,18 @@
 #include "help.h"
 #include "hosts.h"
 #include "job.h"
+#include "join.h"
 #include "monitor_run.h"
 #include "mpirun.h"
+#include "node.h"
+#include "nodes.h"
 #include "options.h"
 #include "status.h"
 #include "traces.h"
 
 #include "base/misspelt.h"
 #include "base/status.h"
+#include "bootstrap/bootstrap.h"
 #include "net/addresses.h"
 
 #include <fcntl.h>
@@ -88,23 +92,59 @@ static bool all_local(const struct hosts *hosts)
     return true;
 }
 
-static int run_job(const struct options *options, const struct settings *settings, struct hosts *hosts,
-                   struct guard *guard)
+/* One command on each node. */
+static int run_node(const struct options *options, const struct settings *settings, const struct node *node,
+                    struct hosts *hosts, struct guard *guard)
+{
+    int exit_code;
+    hvd_status status;
+    if (node->index > 0)
+        return join_run(options, settings, node, guard);
+    if (nodes_gather(hosts, node, settings, guard, &exit_code, &status)) {
+        fprintf(stderr, "horovodrun: %s\n", status.text);
+        return exit_code;
+    }
+    return job_run(options, settings, hosts, guard);
+}
+
+static int run_job(const struct options *options, const struct settings *settings, const struct node *node,
+                   struct hosts *hosts, struct guard *guard)
 {
     hvd_status status;
-    guard->has_agents = options->discovery_script || options->host_setup || !all_local(hosts);
+    guard->has_agents = node->source || options->discovery_script || options->host_setup || !all_local(hosts);
     if ((options->parent && guard_end_with_parent((pid_t)options->parent, &status)) ||
         guard_fork(guard, &status)) {
         fprintf(stderr, "horovodrun: %s\n", status.text);
         return 1;
     }
-    return guard->job ? guard_watch(guard) : job_run(options, settings, hosts, guard);
+    if (guard->job)
+        return guard_watch(guard);
+    return node->source ? run_node(options, settings, node, hosts, guard)
+                        : job_run(options, settings, hosts, guard);
+}
+
+/* The nodes of a job know each other by a secret that the user gives to all of them. */
+static hvd_code read_node(struct node *node, struct options *options, struct settings *settings,
+                          hvd_status *status)
+{
+    TRY(node_find(node, options, settings, &variables_of_process, status));
+    if (!node->source) {
+        options->num_proc = options->num_proc ? options->num_proc : node->ranks;
+        return HVD_OK;
+    }
+    if (!*settings->secret && !*settings->secret_file)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "node %d of %d (%s): the nodes need a secret in common: set HOROVOD_SECRET_FILE or "
+                          "HOROVOD_SECRET to the same on all of them (openssl rand -hex 32 makes one)",
+                          (int)node->index, (int)node->count, node->source);
+    return bootstrap_read_secret(settings, status);
 }
 
 static int run_command(struct options *options, struct guard *guard)
 {
     struct settings settings;
     struct hosts hosts = {0};
+    struct node node = {0};
     int exit_code;
     hvd_status status;
     if (!options->command[0]) {
@@ -113,7 +153,8 @@ static int run_command(struct options *options, struct guard *guard)
     }
     if (settings_init(&settings, &status))
         return usage_error(options, &status);
-    if (read_settings(options, &settings, &status) || read_hosts(options, &hosts, &status)) {
+    if (read_settings(options, &settings, &status) || read_node(&node, options, &settings, &status) ||
+        (!node.source && read_hosts(options, &hosts, &status))) {
         exit_code = usage_error(options, &status);
     } else if (options->mpi && !options->task) { /* horovod.run needs channels to its ranks */
         foreign_report(options);
@@ -123,8 +164,9 @@ static int run_command(struct options *options, struct guard *guard)
     } else {
         foreign_report(options);
         misspelt_variables(environ, report_misspelt, NULL);
-        exit_code = run_job(options, &settings, &hosts, guard);
+        exit_code = run_job(options, &settings, &node, &hosts, guard);
     }
+    nodes_free(hosts.nodes);
     hosts_free(&hosts);
     settings_free(&settings);
     return exit_code;
@@ -210,7 +252,7 @@ static int run_agent(struct guard *guard)
         fprintf(stderr, "horovodrun: %s\n", status.text);
         return 1;
     }
-    return guard->job ? guard_watch(guard) : agent_run(guard);
+    return guard->job ? guard_watch(guard) : agent_run(guard, NULL);
 }
 
 int main(int argc, char **argv)

@@ -47,6 +47,14 @@ const struct option option_table[] = {
      "Start the ranks by mpirun (Open MPI, MPICH, Intel MPI), and let that MPI move the tensors"},
     {GROUP_HOSTS, "", "mpi-args", "TEXT", OPTION_TEXT, FIELD(mpi_args),
      "More options for that mpirun, e.g. --mpi-args='--mca btl_tcp_if_include eth0'"},
+    {GROUP_NODES, "", "nnodes", "N", OPTION_COUNT, FIELD(nodes),
+     "Number of nodes, on each of which you type this command; -np is then the number of ranks of this node "
+     "(its GPUs, otherwise 1), and all need the same HOROVOD_SECRET or HOROVOD_SECRET_FILE [HOROVOD_NODES]"},
+    {GROUP_NODES, "", "node-rank", "I", OPTION_LIMIT, FIELD(node_rank),
+     "Number of this node, from 0 on; node 0 prints what all ranks print [HOROVOD_NODE_RANK]"},
+    {GROUP_NODES, "", "rendezvous", "HOST:PORT", OPTION_TEXT, FIELD(rendezvous),
+     "Where the others reach node 0, the same on all nodes (port 29600 if it is left out) "
+     "[HOROVOD_RENDEZVOUS]"},
     {GROUP_ELASTIC, "min-np", "min-num-proc", "N", OPTION_COUNT, FIELD(min_num_proc),
      "Continue with the remaining ranks when some fail, and with others that are added, as long as there are "
      "N; the job starts with -np"},

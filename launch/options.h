@@ -82,15 +82,18 @@ struct options {
     int64_t cooldown[2];                /* seconds; 0: not given */
     const char *failed_slot;            /* "restart:3", or NULL */
     bool verbose, help, version, check_build, agent;
-    bool status;          /* of running jobs */
-    bool monitor;         /* a job that something else has started */
-    const char *job;      /* with these: the start of a job's id, or NULL */
-    bool json;            /* --status: for programs */
-    const char *stacks;   /* --status: of which ranks: "late", "all", "none", or NULL */
-    const char *timeline; /* with status: a file that gets the last steps of all ranks; or NULL */
-    int64_t steps;        /* how many; 0: not given */
-    double watch_seconds; /* --status: again after that time; 0: once */
-    char **values;        /* per row of setting_table: the environment's text for the given value, or NULL */
+    int64_t nodes;          /* number of nodes, each of which runs this command; 0: not given */
+    int64_t node_rank;      /* one more than the number of this one; 0: not given */
+    const char *rendezvous; /* host:port of node 0, or NULL */
+    bool status;            /* of running jobs */
+    bool monitor;           /* a job that something else has started */
+    const char *job;        /* with these: the start of a job's id, or NULL */
+    bool json;              /* --status: for programs */
+    const char *stacks;     /* --status: of which ranks: "late", "all", "none", or NULL */
+    const char *timeline;   /* with status: a file that gets the last steps of all ranks; or NULL */
+    int64_t steps;          /* how many; 0: not given */
+    double watch_seconds;   /* --status: again after that time; 0: once */
+    char **values; /* per row of setting_table: the environment's text for the given value, or NULL */
     enum foreign_answer *foreign; /* per row of foreign_table */
     char **command;               /* ends with NULL; empty when there is none */
 };
@@ -109,6 +112,7 @@ enum option_kind {
 enum option_group {
     GROUP_RANKS,
     GROUP_HOSTS,
+    GROUP_NODES,
     GROUP_ELASTIC,
     GROUP_OUTPUT,
     GROUP_METRICS,

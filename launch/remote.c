@@ -2,6 +2,7 @@
  * thread, the loop's. */
 #include "remote.h"
 #include "child.h"
+#include "nodes.h"
 #include "say.h"
 #include "ssh.h"
 
@@ -83,15 +84,32 @@ static int open_pipes(struct remote *remote, int own[2], int ends[3])
     return output_open(&remote->errors, &remote->table->loop, &ends[2], &status) ? UV_EMFILE : 0;
 }
 
-/* remote_has_ended notices how the process ends. */
+/* remote_has_ended notices how the process ends, if there is one. */
 static void on_end_of_frames(struct frames *frames)
 {
     frames->last = clock_now();
     frames_shut(frames);
 }
 
-void remote_call(struct remote *remote,
-                 void (*receive)(struct frames *frames, enum frame_kind kind, struct wire_reader *body))
+/* Returns the connection that the host has made; NULL: none. */
+static struct stream *stream_of_node(const struct remote *remote)
+{
+    struct nodes *nodes = remote->table->hosts->nodes;
+    return nodes && remote->host < nodes->count && nodes->streams[remote->host].io
+               ? &nodes->streams[remote->host]
+               : NULL;
+}
+
+static void welcome(struct remote *remote, struct stream *stream)
+{
+    remote->is_node = true;
+    frames_open_stream(&remote->frames, &remote->table->loop, stream);
+    *stream = (struct stream){0};
+    frame_send(&remote->frames, FRAME_WELCOME);
+    frames_read(&remote->frames);
+}
+
+static void call(struct remote *remote)
 {
     int own[2] = {-1, -1}, ends[3] = {-1, -1, -1};
     /* SIGTERM lets srun end its tasks; guard.h describes what SIGKILL would leave behind. */
@@ -111,12 +129,6 @@ void remote_call(struct remote *remote,
     words_free(child.words);
     for (int i = 0; i < 3; i++)
         socket_close(&ends[i]);
-    remote->frames = (struct frames){.owner = remote,
-                                     .receive = receive,
-                                     .ended = on_end_of_frames,
-                                     .limit = FRAME_LIMIT_ANSWER,
-                                     .to = -1,
-                                     .awaits_preamble = true};
     if (remote->running) {
         frames_open(&remote->frames, &remote->table->loop, own[0], own[1]);
     } else {
@@ -124,6 +136,22 @@ void remote_call(struct remote *remote,
         socket_close(&own[1]);
         remote_end(remote);
     }
+}
+
+void remote_call(struct remote *remote,
+                 void (*receive)(struct frames *frames, enum frame_kind kind, struct wire_reader *body))
+{
+    struct stream *stream = stream_of_node(remote);
+    remote->frames = (struct frames){.owner = remote,
+                                     .receive = receive,
+                                     .ended = on_end_of_frames,
+                                     .limit = FRAME_LIMIT_ANSWER,
+                                     .to = -1,
+                                     .awaits_preamble = !stream};
+    if (stream)
+        welcome(remote, stream);
+    else
+        call(remote);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
@@ -137,7 +165,9 @@ bool remote_has_ended(const struct remote *remote)
 
 void remote_explain(struct remote *remote, char *text, size_t capacity)
 {
-    if (remote->state == REMOTE_READY && remote->exit_code == 0) {
+    if (remote->is_node) {
+        snprintf(text, capacity, "its connection has ended; was horovodrun killed there?");
+    } else if (remote->state == REMOTE_READY && remote->exit_code == 0) {
         snprintf(text, capacity,
                  "its agent has found its stdin closed; what starts it there must pass stdin on, as `kubectl "
                  "exec -i` does");

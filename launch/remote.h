@@ -1,5 +1,5 @@
-/* remote.h - one host of the starter `agents`: the process that calls it (ssh or srun), and the connection to
- * its agent. One thread, the loop's. */
+/* remote.h - one host of the starter `agents`: the process that calls it (ssh or srun), if there is one, and
+ * the connection to its agent. One thread, the loop's. */
 #ifndef HVD_LAUNCH_REMOTE_H
 #define HVD_LAUNCH_REMOTE_H
 
@@ -24,6 +24,8 @@ struct remote {
     bool released;    /* elastic jobs: no process follows, so that its end is no loss */
     bool reported;    /* elastic jobs: that its host is prepared, unusable or lost */
     bool closed;      /* elastic jobs: its handles are being closed */
+    bool is_node;     /* it has connected by itself (nodes.h) */
+    bool done;        /* a node: its processes have ended, and all that they have left has arrived */
     pid_t pid;        /* of the process (ssh or srun) that starts the agent */
     bool running;     /* that process */
     int exit_code, signal; /* of that process */
@@ -44,7 +46,8 @@ static inline struct host *remote_host(const struct remote *remote)
     return &remote->table->hosts->list[remote->host];
 }
 
-/* Calls the host: the frames of its agent are passed to `receive`, whose frames->owner is the host. */
+/* Calls the host, or uses the connection that it has made: the frames of its agent are passed to `receive`,
+ * whose frames->owner is the host. */
 void remote_call(struct remote *remote,
                  void (*receive)(struct frames *frames, enum frame_kind kind, struct wire_reader *body));
 

@@ -2,6 +2,7 @@
  * loop's. */
 #include "say.h"
 #include "guard.h"
+#include "starter.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -25,6 +26,8 @@ void say(struct table *table, const char *format, ...)
     line[used++] = '\n';
     sink_put(table->err, line, used);
     sink_flush(table->err);
+    if (table->starter->said)
+        table->starter->said(table, line, used);
 }
 
 const char *say_outcome(int exit_code, int signal, char *text, size_t capacity)

@@ -41,8 +41,12 @@ struct starter_ops {
     void (*turn)(struct table *table);                     /* after each turn of the loop */
     bool (*connected)(const struct table *table);          /* more output or events may come */
     bool (*sending)(const struct table *table);            /* output is known to be on its way */
-    void (*close)(struct table *table);                    /* ends all connections */
-    void (*free)(struct table *table);                     /* after the loop has closed its handles */
+    /* Passes on a line that the launcher has written; NULL: nobody else prints it. */
+    void (*said)(struct table *table, const char *line, size_t length);
+    /* Passes on how the job has ended, before `close`. */
+    void (*conclude)(struct table *table, int exit_code);
+    void (*close)(struct table *table); /* ends all connections */
+    void (*free)(struct table *table);  /* after the loop has closed its handles */
 };
 
 extern const struct starter_ops local_starter, agents_starter;

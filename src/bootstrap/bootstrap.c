@@ -25,6 +25,7 @@
 #define RETRY_INTERVAL (CLOCK_SECOND / 20)
 #define ATTEMPT_TIME   (3 * CLOCK_SECOND) /* to connect by an offer that may be an earlier job's */
 #define EVERYBODY_ELSE (S_IRWXG | S_IRWXO)
+#define GROUPS_LIMIT   256
 #define GIVEN_LIMIT    8192
 
 #define WITHOUT_HOME                                                                                         \
@@ -52,6 +53,24 @@ struct bootstrap {
 
 /* ---- files that only this user can read ---------------------------------------------------------------- */
 
+static bool is_own_group(gid_t group)
+{
+    gid_t groups[GROUPS_LIMIT];
+    int count = getgroups(GROUPS_LIMIT, groups);
+    for (int i = 0; i < count; i++) {
+        if (groups[i] == group)
+            return true;
+    }
+    return group == getegid();
+}
+
+/* Kubernetes lets a user other than root read a Secret only by a group of its pod. */
+static bool others_may_read(const struct stat *info)
+{
+    mode_t others = info->st_mode & EVERYBODY_ELSE;
+    return others && !(others == S_IRGRP && info->st_uid == 0 && is_own_group(info->st_gid));
+}
+
 /* Reads the first line of a file that nobody else can read. */
 static hvd_code read_private(int folder, const char *name, const char *what, char *text, size_t capacity,
                              hvd_status *status)
@@ -67,7 +86,7 @@ static hvd_code read_private(int folder, const char *name, const char *what, cha
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s belongs to user %u; it must belong to you or to root", what,
                           (unsigned)info.st_uid);
-    if (info.st_mode & EVERYBODY_ELSE)
+    if (others_may_read(&info))
         return status_set(status, HVD_INVALID_ARGUMENT, "%s can be read by others; run: chmod 600 %s", what,
                           name);
     text[length] = '\0';

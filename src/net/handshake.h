@@ -1,6 +1,6 @@
 /* handshake.h - mutual authentication of a new connection by challenge and response: each end sends an HMAC,
  * keyed with the job's secret, over both nonces (as in ISO/IEC 9798-4), before anything else is read. Used
- * for the rendezvous and for the links between ranks.
+ * for the rendezvous, for the links between ranks, and between launchers.
  *
  *   hello   initiator -> acceptor   the claim (ranks, job, mesh, channel), a nonce
  *   reply   acceptor -> initiator   verdict, a nonce, MAC("accepts" + hello + reply)
@@ -26,7 +26,8 @@
 
 enum handshake_role {
     HANDSHAKE_RENDEZVOUS = 1,
-    HANDSHAKE_LINK = 2 /* between two ranks; + n: by the n-th transport */
+    HANDSHAKE_LINK = 2,  /* between two ranks; + n: by the n-th transport */
+    HANDSHAKE_NODE = 128 /* a horovodrun to that of node 0 (launch/nodes.h) */
 };
 
 struct handshake_claim {

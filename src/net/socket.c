@@ -200,6 +200,14 @@ const char *socket_peer_text(int fd, char text[SOCKET_TEXT])
     return text;
 }
 
+bool socket_peer_address(int fd, char text[SOCKET_TEXT])
+{
+    struct sockaddr_storage address = {0};
+    socklen_t length = sizeof address;
+    return getpeername(fd, (struct sockaddr *)&address, &length) == 0 &&
+           socket_host_text((struct sockaddr *)&address, text);
+}
+
 bool socket_local_address(int fd, char text[SOCKET_TEXT])
 {
     struct sockaddr_storage address = {0};

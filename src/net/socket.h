@@ -35,6 +35,7 @@ int socket_error(int fd); /* how a connection came about: 0, or an errno value *
 void socket_send_at_once(int fd);
 const char *socket_peer_text(int fd, char text[SOCKET_TEXT]); /* "10.0.0.7:4242" */
 bool socket_local_address(int fd, char text[SOCKET_TEXT]);    /* "10.0.0.7" */
+bool socket_peer_address(int fd, char text[SOCKET_TEXT]);
 /* The same of an address; NULL is fine. */
 bool socket_host_text(const struct sockaddr *address, char text[SOCKET_TEXT]);
 

@@ -63,6 +63,9 @@ static void receive_as_agent(struct frames *frames, enum frame_kind kind, struct
     struct epoch epoch = {0};
     struct job_terms terms;
     struct start start;
+    struct node_hello hello;
+    if (kind == FRAME_NODE && node_hello_get(&hello, body) && (hello.index < 0 || hello.ranks < 1))
+        abort();
     if (kind == FRAME_PREPARE && preparation_get(&preparation, body) && !*preparation.command)
         abort();
     if (kind == FRAME_EPOCH && epoch_get(&epoch, body) && epoch.count < 0)

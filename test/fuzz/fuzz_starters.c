@@ -4,6 +4,7 @@
 #include "bootstrap/pmi.h"
 #include "bootstrap/starters.h"
 #include "launch/hosts.h"
+#include "launch/node.h"
 #include "net/addresses.h"
 
 #include <arpa/inet.h>
@@ -17,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { STARTER, NODES, ALLOCATION, PMI, PMI_OWN, INTERFACES, PORTS, HOST, MODES };
+enum { STARTER, NODES, ALLOCATION, PMI, PMI_OWN, INTERFACES, PORTS, HOST, NODE, MODES };
 enum { NODES_LIMIT = 500 };
 
 /* ---- variables: "NAME=value" lines; a file of hosts is what follows an empty one ------------------------
@@ -56,8 +57,20 @@ static const char *get(const void *owner, const char *name)
     return NULL;
 }
 
-static void read_variables(char *text, bool allocation)
+static void read_node(const struct variables *variables)
 {
+    struct options options = {0};
+    struct settings settings = {.rendezvous = "", .ports = "20000-20099"};
+    struct node node;
+    hvd_status status;
+    if (!node_find(&node, &options, &settings, variables, &status) && node.source &&
+        (node.index < 0 || node.index >= node.count || node.ranks < 1 || !strchr(node.rendezvous, ':')))
+        abort();
+}
+
+static void read_variables(char *text, int mode)
+{
+    bool allocation = mode == ALLOCATION;
     struct lines lines = {.text = text};
     struct variables variables = {get, &lines};
     hvd_status status;
@@ -72,7 +85,9 @@ static void read_variables(char *text, bool allocation)
     snprintf(lines.path, sizeof lines.path, "/proc/self/fd/%d", fd);
     for (char *at = text; (at = strchr(at, '\n'));)
         *at++ = '\0';
-    if (!allocation && !starter_read(&starter, &variables, &status) &&
+    if (mode == NODE)
+        read_node(&variables);
+    if (mode == STARTER && !starter_read(&starter, &variables, &status) &&
         (starter.rank < 0 || starter.rank >= starter.size || starter.port < 0 || starter.port > 65535))
         abort();
     if (allocation && !hosts_read_allocation(&hosts, &variables, &status))
@@ -160,7 +175,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
     switch (bytes[0] % MODES) {
     case STARTER:
     case ALLOCATION:
-        read_variables(text, bytes[0] % MODES == ALLOCATION);
+    case NODE:
+        read_variables(text, bytes[0] % MODES);
         break;
     case NODES:
         nodelist_visit(text, count_node, &count);
