@@ -42,10 +42,11 @@ struct gathering {
     const struct settings *settings;
     struct admission admission;
     int poller;
-    struct arrival *list;    /* all connections */
-    struct arrival **places; /* [count] by node; NULL: it has not come */
-    char refused[512];       /* why the last connection was refused that did not become a node */
-    hvd_status fault;        /* for which the job ends */
+    struct arrival *list;                        /* all connections */
+    struct arrival **places;                     /* [count] by node; NULL: it has not come */
+    char refused[sizeof((hvd_status *)0)->text]; /* why the last connection was refused that did not become a
+                                                    node */
+    hvd_status fault;                            /* for which the job ends */
 };
 
 struct handshake_claim nodes_claim(const struct settings *settings)
@@ -200,7 +201,7 @@ static bool read_hello(struct gathering *gathering, struct arrival *arrival)
         return true;
     struct wire_reader body = wire_reader_of(frame, outcome ? 0 : length);
     if (outcome || wire_get_u8(&body) != FRAME_NODE || !node_hello_get(&arrival->hello, &body)) {
-        snprintf(gathering->refused, sizeof gathering->refused, "%s did not say which node it is",
+        snprintf(gathering->refused, sizeof gathering->refused, "%.100s did not say which node it is",
                  arrival->handshake.who);
         return false;
     }

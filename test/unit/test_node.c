@@ -1,5 +1,5 @@
 /* test_node.c - which node this is, by options and by what schedulers say in the environment. */
-#include "launch/node.h"
+#include "../../launch/node.h"
 #include "test.h"
 
 #include <stdio.h>
