@@ -210,8 +210,8 @@ hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status)
             return status_set(status, HVD_INVALID_ARGUMENT, "--hosts: '%.40s...' is no name of a host", list);
         snprintf(entry, sizeof entry, "%.*s", (int)length, list);
         text_close_up(entry, ":");
-        if (hosts->without_slots && !says_slots(entry))
-            append_text(entry, sizeof entry, ":1");
+        if (hosts->slots && !says_slots(entry))
+            append_text(entry, sizeof entry, ":%" PRId64, hosts->slots);
         TRY(parse_entry(&host, entry, "--hosts", status));
         TRY(add_host(hosts, &host, status));
         if (!list[length])
@@ -274,10 +274,12 @@ static hvd_code add_line(struct hosts *hosts, char *line, const char *source, hv
         return HVD_OK;
     for (const char *word; (word = strtok_r(NULL, BLANKS, &rest));)
         TRY(parse_word(&host, word, &most, source, status));
-    if (host.slots)
-        TRY(parse_name(&host, name, source, status));
-    else
+    if (!host.slots && says_slots(name)) {
         TRY(parse_entry(&host, name, source, status));
+    } else {
+        host.slots = host.slots ? host.slots : hosts->slots ? hosts->slots : 1;
+        TRY(parse_name(&host, name, source, status));
+    }
     if (host.slots > most)
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "%s: slots=%" PRId64 " is more than max_slots=%" PRId64, source, host.slots, most);
@@ -524,8 +526,66 @@ static hvd_code read_lsf(struct hosts *hosts, const struct variables *variables,
     return code;
 }
 
-/* ---- the allocation: batch systems --------------------------------------------------------------------- */
+/* ---- the allocation: the host file of an MPI ----------------------------------------------------------- */
 
+/* Whoever starts `mpirun` in a container, such as the MPI Operator, names the file by a variable of the MPI.
+ * Another one may have the slots of lines that say none; it may also be 0 or a word. */
+static hvd_code read_host_file(struct hosts *hosts, const char *file, const char *slots,
+                               const struct variables *variables, hvd_status *status)
+{
+    const char *number = *slots ? look_up(variables, slots) : "";
+    snprintf(hosts->source, sizeof hosts->source, "the host file of %s", file);
+    if (!hosts->slots && *number >= '1' && *number <= '9')
+        TRY(parse_number(&hosts->slots, number, (int64_t)setting_by_key("size")->maximum, "number of slots",
+                         slots, status));
+    return hosts_read_file(hosts, look_up(variables, file), status);
+}
+
+static hvd_code read_orte(struct hosts *hosts, const struct variables *variables, hvd_status *status)
+{
+    return read_host_file(hosts, "OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_set_default_slots",
+                          variables, status);
+}
+
+static hvd_code read_prte(struct hosts *hosts, const struct variables *variables, hvd_status *status)
+{
+    return read_host_file(hosts, "PRTE_MCA_prte_default_hostfile", "PRTE_MCA_prte_set_default_slots",
+                          variables, status);
+}
+
+static hvd_code read_intel(struct hosts *hosts, const struct variables *variables, hvd_status *status)
+{
+    return read_host_file(hosts, "I_MPI_HYDRA_HOST_FILE", "I_MPI_PERHOST", variables, status);
+}
+
+static hvd_code read_hydra(struct hosts *hosts, const struct variables *variables, hvd_status *status)
+{
+    return read_host_file(hosts, "HYDRA_HOST_FILE", "", variables, status);
+}
+
+static hvd_code read_dstack(struct hosts *hosts, const struct variables *variables, hvd_status *status)
+{
+    return read_host_file(hosts, "DSTACK_MPI_HOSTFILE", "DSTACK_GPUS_PER_NODE", variables, status);
+}
+
+/* ---- the allocation: Azure Batch ----------------------------------------------------------------------- */
+
+/* Parses "10.0.0.4,10.0.0.5". */
+static hvd_code read_azure(struct hosts *hosts, const struct variables *variables, hvd_status *status)
+{
+    char *copy = strdup(look_up(variables, "AZ_BATCH_HOST_LIST")), *rest = NULL;
+    hvd_code code = copy ? HVD_OK : status_no_memory(status);
+    snprintf(hosts->source, sizeof hosts->source, "Azure Batch");
+    for (char *name = copy ? strtok_r(copy, ", ", &rest) : NULL; name && !code;
+         name = strtok_r(NULL, ", ", &rest))
+        code = hosts_add(hosts, name, hosts->slots ? hosts->slots : 1, "AZ_BATCH_HOST_LIST", status);
+    free(copy);
+    return code;
+}
+
+/* ---- the allocation: the table ------------------------------------------------------------------------- */
+
+/* Batch systems are before what a program in their allocation may set. */
 static const struct {
     const char *job, *list; /* the row fits if both are set */
     hvd_code (*read)(struct hosts *hosts, const struct variables *variables, hvd_status *status);
@@ -535,6 +595,12 @@ static const struct {
     {"LSB_JOBID", "LSB_MCPU_HOSTS", read_lsf},
     {"PBS_JOBID", "PBS_NODEFILE", read_pbs},
     {"JOB_ID", "PE_HOSTFILE", read_sge},
+    {"AZ_BATCH_HOST_LIST", "AZ_BATCH_HOST_LIST", read_azure},
+    {"OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_default_hostfile", read_orte},
+    {"PRTE_MCA_prte_default_hostfile", "PRTE_MCA_prte_default_hostfile", read_prte},
+    {"I_MPI_HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE", read_intel},
+    {"HYDRA_HOST_FILE", "HYDRA_HOST_FILE", read_hydra},
+    {"DSTACK_MPI_HOSTFILE", "DSTACK_MPI_HOSTFILE", read_dstack},
 };
 
 hvd_code hosts_read_allocation(struct hosts *hosts, const struct variables *variables, hvd_status *status)

@@ -37,7 +37,7 @@ struct hosts { /* zeroed memory is a valid empty one */
     struct place *places; /* [size] by rank */
     int size;
     char source[128];    /* "Slurm job 17": the allocation that they are from; or "" */
-    bool without_slots;  /* for hosts_parse: an entry without slots has one */
+    int64_t slots;       /* of an entry that says none; 0: one in files, and -H must say them */
     bool by_srun;        /* they are reached by Slurm's srun */
     bool apart;          /* names of this host are different entries */
     struct nodes *nodes; /* connections to the nodes that the hosts are (nodes.h); or NULL */
@@ -45,7 +45,8 @@ struct hosts { /* zeroed memory is a valid empty one */
 
 hvd_code hosts_parse(struct hosts *hosts, const char *list, hvd_status *status); /* "a:2,me@b:4,[::1]:2" */
 hvd_code hosts_read_file(struct hosts *hosts, const char *path, hvd_status *status); /* "a slots=2" */
-/* Reads the hosts of the batch system's allocation in which this process runs, if there is one. */
+/* Reads the hosts of the batch system's allocation in which this process runs, or of the host file that a
+ * variable of an MPI names, if there is one. */
 hvd_code hosts_read_allocation(struct hosts *hosts, const struct variables *variables, hvd_status *status);
 /* Adds a host; `source` is for texts. */
 hvd_code hosts_add(struct hosts *hosts, const char *name, int64_t slots, const char *source,

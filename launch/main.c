@@ -52,6 +52,7 @@ static hvd_code read_hosts(const struct options *options, struct hosts *hosts, h
 {
     struct membership_config ignored;
     hosts->apart = elastic_asked(options);
+    hosts->slots = options->slots_per_host ? options->slots_per_host : hosts->slots;
     if (options->discovery_script)
         return elastic_configure(&ignored, options, hosts, status);
     if (options->hosts && options->hostfile)
@@ -62,6 +63,10 @@ static hvd_code read_hosts(const struct options *options, struct hosts *hosts, h
         TRY(hosts_read_file(hosts, options->hostfile, status));
     else
         TRY(hosts_read_allocation(hosts, &variables_of_process, status));
+    if (options->slots_per_host && !hosts->count)
+        return status_set(status, HVD_INVALID_ARGUMENT,
+                          "--slots-per-host is for hosts that say no slots, and there are none; name them by "
+                          "-H or --hostfile");
     TRY(hosts_layout(hosts, options->num_proc, status));
     if (!elastic_asked(options))
         return HVD_OK;
@@ -192,7 +197,7 @@ static int print_status_of_hosts(const struct options *options, const struct set
 static int run_status(struct options *options, struct guard *guard)
 {
     struct settings settings;
-    struct hosts hosts = {.without_slots = true};
+    struct hosts hosts = {.slots = 1};
     int exit_code;
     hvd_status status;
     if (!options->hosts && !options->hostfile)
@@ -220,7 +225,7 @@ static int run_status(struct options *options, struct guard *guard)
 static int run_monitor(struct options *options, struct guard *guard)
 {
     struct settings settings;
-    struct hosts hosts = {.without_slots = true};
+    struct hosts hosts = {.slots = 1};
     bool given = options->hosts || options->hostfile;
     int exit_code;
     hvd_status status;

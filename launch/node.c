@@ -19,6 +19,7 @@ struct reader {
     const char *source;
     const char *needed[NEEDED_LIMIT]; /* all are set if it has started this command; first index, count */
     const char *ranks;                /* the variable with the number of ranks of this node, or NULL */
+    const char *host_file; /* the variable with a file of hosts that node 0 may call by ssh, or NULL */
     /* Reads where node 0 is, and what else it says. */
     hvd_code (*read)(struct node *node, const struct variables *variables, hvd_status *status);
 };
@@ -142,6 +143,7 @@ static const struct reader readers[] = {
     {.source = "dstack",
      .needed = {"DSTACK_NODE_RANK", "DSTACK_NODES_NUM", "DSTACK_MASTER_NODE_IP"},
      .ranks = "DSTACK_GPUS_PER_NODE",
+     .host_file = "DSTACK_MPI_HOSTFILE",
      .read = read_dstack},
     {.source = "AWS Batch",
      .needed = {"AWS_BATCH_JOB_NODE_INDEX", "AWS_BATCH_JOB_NUM_NODES", "AWS_BATCH_JOB_MAIN_NODE_INDEX"},
@@ -196,6 +198,7 @@ hvd_code node_read(struct node *node, const struct variables *variables, hvd_sta
     const char *index = reader->needed[0], *count = reader->needed[1];
     const char *ranks = reader->ranks ? look_up(variables, reader->ranks) : "";
     node->source = reader->source;
+    node->called = reader->host_file && *look_up(variables, reader->host_file);
     node->own_port = true;
     if (reader->read != read_sagemaker) { /* which has names instead of numbers */
         TRY(parse(look_up(variables, index), index, most(), &node->index, status));
@@ -220,6 +223,7 @@ static const char *other_hosts(const struct options *options)
            : options->mpi              ? "--mpi"
            : options->host_setup       ? "--host-setup"
            : options->rsh_agent        ? "--rsh-agent"
+           : options->slots_per_host   ? "--slots-per-host"
            : options->task             ? "horovod.run"
                                        : NULL;
 }
@@ -289,6 +293,9 @@ hvd_code node_find(struct node *node, const struct options *options, const struc
     /* A program that a rank starts inherits the scheduler's variables. */
     if (!*look_up(variables, "HOROVOD_JOB"))
         TRY(node_read(node, variables, status));
+    bool secret = *settings->secret || *settings->secret_file;
+    if (node->called && !option && !secret && node->index == 0)
+        node->source = NULL;
     if (!node->source && !option)
         return HVD_OK;
     if (options->nodes)

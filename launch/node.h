@@ -18,6 +18,7 @@ struct node {
     char rendezvous[NODE_ADDRESS_TEXT]; /* host:port of node 0; "": not known */
     bool own_port;                      /* that port is NODE_PORT, or one that HOROVOD_PORTS may replace */
     int64_t ranks;                      /* of this node; 0: not known */
+    bool called; /* node 0 may call the others by ssh: it does so if the nodes have no secret in common */
 };
 
 /* Reads what the first scheduler says whose variables are set; source is NULL if there is none. */

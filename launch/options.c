@@ -29,7 +29,10 @@ const struct option option_table[] = {
      "this "
      "order"},
     {GROUP_RANKS, "", "hostfile", "FILE", OPTION_TEXT, FIELD(hostfile),
-     "The same from a file with one 'host slots=N [max_slots=N] [port=N]' or 'host:N' per line"},
+     "The same from a file with one 'host slots=N [max_slots=N] [port=N]', 'host:N' or 'host' per line"},
+    {GROUP_RANKS, "slots", "slots-per-host", "N", OPTION_COUNT, FIELD(slots_per_host),
+     "Slots of hosts for which -H, the file or the script of --host-discovery-script says none (1 in a "
+     "file)"},
     {GROUP_RANKS, "", "config-file", "FILE", OPTION_TEXT, FIELD(config),
      "Settings in YAML; the command line wins over it"},
     {GROUP_RANKS, "", "end-with-parent", "PID", OPTION_COUNT, FIELD(parent),
@@ -66,8 +69,6 @@ const struct option option_table[] = {
     {GROUP_ELASTIC, "", "host-discovery-script", "FILE", OPTION_TEXT, FIELD(discovery_script),
      "Command that is run every second and prints the hosts to use, a line host:slots or host for each; "
      "instead of -H"},
-    {GROUP_ELASTIC, "slots", "slots-per-host", "N", OPTION_COUNT, FIELD(slots_per_host),
-     "Slots of hosts for which the script prints none"},
     {GROUP_ELASTIC, "", "elastic-timeout", "SECONDS", OPTION_COUNT, FIELD(elastic_timeout),
      "End the job when there were too few slots for so long (600) [HOROVOD_ELASTIC_TIMEOUT]"},
     {GROUP_ELASTIC, "", "rejoin-seconds", "SECONDS", OPTION_COUNT, FIELD(rejoin_seconds),
@@ -327,7 +328,6 @@ static const char *first_elastic(const struct options *options, bool makes_elast
         return "--host-discovery-script";
     return options->max_num_proc      ? "--max-np"
            : options->spares          ? "--spares"
-           : options->slots_per_host  ? "--slots-per-host"
            : options->elastic_timeout ? "--elastic-timeout"
            : options->rejoin_seconds  ? "--rejoin-seconds"
            : options->reset_limit     ? "--reset-limit"
@@ -342,8 +342,6 @@ static hvd_code check_elastic(const struct options *options, hvd_status *status)
     if (options->mpi && !options->task && any)
         return status_set(status, HVD_UNSUPPORTED,
                           "%s: mpirun (--mpi) starts a fixed number of ranks; leave one of the two out", any);
-    if (options->slots_per_host && !options->discovery_script)
-        return status_set(status, HVD_INVALID_ARGUMENT, "--slots-per-host needs --host-discovery-script");
     if (options->discovery_script && (options->hosts || options->hostfile))
         return status_set(status, HVD_INVALID_ARGUMENT,
                           "--host-discovery-script takes the place of --hosts and --hostfile; give one of "

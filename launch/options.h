@@ -75,7 +75,7 @@ struct options {
     int64_t min_num_proc, max_num_proc; /* 0: not given */
     const char *discovery_script;       /* command for the shell, or NULL */
     int64_t spares;                     /* 0: none */
-    int64_t slots_per_host;             /* where it says none; 0: not given */
+    int64_t slots_per_host;             /* of hosts for which nothing says any; 0: not given */
     int64_t elastic_timeout;            /* seconds; 0: not given */
     int64_t rejoin_seconds;             /* 0: not given */
     int64_t reset_limit;                /* one more than the number; 0: not given */

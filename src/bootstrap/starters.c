@@ -130,6 +130,25 @@ static hvd_code read_torchrun(struct starter *starter, const struct variables *v
     return HVD_OK;
 }
 
+/* JAX's coordinator listens at its port, so the next one is used. */
+static hvd_code read_jax(struct starter *starter, const struct variables *variables, hvd_status *status)
+{
+    const char *address = look_up(variables, "JAX_COORDINATOR_ADDRESS"), *port = strrchr(address, ':');
+    char *end;
+    long number = port ? strtol(port + 1, &end, 10) : 0;
+    if (number < 1 || number >= PORT_MAXIMUM || *end || port == address)
+        return status_set(status, HVD_INVALID_ARGUMENT, "JAX_COORDINATOR_ADDRESS=%.200s is not host:port",
+                          address);
+    /* An IPv6 address is in brackets there, and not here. */
+    bool brackets = *address == '[' && port[-1] == ']';
+    starter->port = (int)number + 1;
+    starter->number = starter->port;
+    snprintf(starter->host, sizeof starter->host, "%.*s", (int)(port - address) - 2 * brackets,
+             address + brackets);
+    snprintf(starter->job, sizeof starter->job, "jax-%.200s-%ld", starter->host, number);
+    return HVD_OK;
+}
+
 /* The number is a hash of mpirun's host name and process id; the other variable is random. */
 static hvd_code read_open_mpi(struct starter *starter, const struct variables *variables, hvd_status *status)
 {
@@ -192,6 +211,9 @@ static const struct reader readers[] = {
      .needed = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"},
      .local_size = "LOCAL_WORLD_SIZE",
      .read = read_torchrun},
+    {.name = "JAX",
+     .needed = {"JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS"},
+     .read = read_jax},
     {.name = "jsrun",
      .needed = {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"},
      .local_size = "JSM_NAMESPACE_LOCAL_SIZE",

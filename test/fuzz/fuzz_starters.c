@@ -47,7 +47,7 @@ static const char *get(const void *owner, const char *name)
 {
     const struct lines *lines = owner;
     size_t length = strlen(name);
-    if (strstr(name, "FILE"))
+    if (strcasestr(name, "file"))
         return lines->path;
     for (const char *at = lines->text; *at;) {
         if (strncmp(at, name, length) == 0 && at[length] == '=')
@@ -60,7 +60,7 @@ static const char *get(const void *owner, const char *name)
 static void read_node(const struct variables *variables)
 {
     struct options options = {0};
-    struct settings settings = {.rendezvous = "", .ports = "20000-20099"};
+    struct settings settings = {.rendezvous = "", .ports = "20000-20099", .secret = "", .secret_file = ""};
     struct node node;
     hvd_status status;
     if (!node_find(&node, &options, &settings, variables, &status) && node.source &&

@@ -243,7 +243,7 @@ def test_status_shows_the_running_epoch(launcher: Launcher) -> None:
         (["-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "9", "5"], "the smaller one first"),
         (["-np", "2", "--min-np", "1", "--failed-slot", "retry"], "--failed-slot=retry must be"),
         (["-np", "2", "--min-np", "1", "--reset-limit", "-1"], "must be a whole number from 0"),
-        (["-np", "2", "--slots-per-host", "1"], "--slots-per-host needs --host-discovery-script"),
+        (["-np", "2", "--slots-per-host", "1"], "--slots-per-host is for hosts that say no slots"),
         (["-np", "2", "--host-discovery-script", "x", "-H", "a:2"], "takes the place of --hosts"),
         (["-np", "2", "--min-np", "1", "--mpi"], "--min-np: mpirun (--mpi) starts a fixed number of ranks"),
     ],

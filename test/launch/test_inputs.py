@@ -59,7 +59,7 @@ def test_host_files(launcher: Launcher, text: bytes) -> None:
             b"localhost:1\n\xef\xbb\xbflocalhost:1\n",
             "is no name of a host: the character at byte 1 is invisible",
         ),
-        (b"[::1]\n", "hosts:1: '[::1]' is not of the form host:slots"),
+        (b"[::1]:\n", "hosts:1: '' is not a number of slots"),
         (b"localhost slots=0x10\n", "'0x10' is not a number of slots"),
         (b"localhost slots=99999999999999999999\n", "'99999999999999999999' is not a number of slots"),
     ],

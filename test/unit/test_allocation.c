@@ -122,6 +122,37 @@ TEST(grid_engine)
     remove_file(nodes);
 }
 
+TEST(host_files_of_mpi)
+{
+    static const char *const names[] = {"OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile",
+                                        "I_MPI_HYDRA_HOST_FILE", "HYDRA_HOST_FILE", "DSTACK_MPI_HOSTFILE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *nodes = file_of(names[i], "# by a controller\nw-0.train slots=2\nw-1.train:4\nw-2.train\n");
+        check("w-0.train:2 w-1.train:4 w-2.train:1", LIST(nodes));
+        check("w-0.train:2 w-1.train:4 w-2.train:1",
+              LIST(nodes, "I_MPI_PERHOST=all", "DSTACK_GPUS_PER_NODE=0"));
+        remove_file(nodes);
+    }
+    char *nodes = file_of("OMPI_MCA_orte_default_hostfile", "a\nb\n");
+    check("a:8 b:8", LIST(nodes, "OMPI_MCA_orte_set_default_slots=8"));
+    check_fails("is not a number of slots", LIST(nodes, "OMPI_MCA_orte_set_default_slots=8x"));
+    check("n1:2", LIST("SLURM_JOB_ID=17", "SLURM_JOB_NODELIST=n1", "SLURM_TASKS_PER_NODE=2", nodes));
+    struct hosts hosts = {.slots = 3}; /* --slots-per-host */
+    ASSERT_OK(read_list(&hosts, LIST(nodes, "OMPI_MCA_orte_set_default_slots=8"), &check_status));
+    assert_int_equal(hosts.list[0].slots, 3);
+    ASSERT_OK(hosts_layout(&hosts, 0, &check_status));
+    ASSERT_FAILS(hosts_layout(&hosts, 7, &check_status), HVD_INVALID_ARGUMENT,
+                 "more ranks than the host file of OMPI_MCA_orte_default_hostfile has slots (6)");
+    hosts_free(&hosts);
+    remove_file(nodes);
+}
+
+TEST(azure_batch)
+{
+    check("10.0.0.4:1 10.0.0.5:1", LIST("AZ_BATCH_HOST_LIST=10.0.0.4,10.0.0.5"));
+    check_fails("AZ_BATCH_HOST_LIST: '-x' is no name of a host", LIST("AZ_BATCH_HOST_LIST=-x"));
+}
+
 TEST(too_few_slots)
 {
     struct hosts hosts = {0};

@@ -33,7 +33,7 @@ TEST(test_host_by_host)
 
 TEST(test_hosts_without_slots)
 {
-    struct hosts hosts = {.without_slots = true};
+    struct hosts hosts = {.slots = 1};
     ASSERT_OK(hosts_parse(&hosts, "a,me@b:4,[fd00::7],[fd00::8]:2", &check_status));
     const struct {
         const char *name;
@@ -95,6 +95,26 @@ TEST(test_users_ports_and_addresses)
     assert_int_equal(hosts.list[1].slots, 3);
     assert_int_equal(hosts.list[2].slots, 4);
     hosts_free(&hosts);
+}
+
+/* Volcano's file, for example. */
+TEST(test_bare_names)
+{
+    char path[] = "/tmp/horovod-hosts-XXXXXX";
+    static const char text[] = "job-worker-0.job\n[fd00::7]\nme@c\n";
+    int file = mkstemp(path);
+    assert_int_equal(write(file, text, strlen(text)), strlen(text));
+    close(file);
+    for (int slots = 0; slots < 3; slots += 2) {
+        struct hosts hosts = {.slots = slots};
+        ASSERT_OK(hosts_read_file(&hosts, path, &check_status));
+        assert_int_equal(hosts.count, 3);
+        assert_string_equal(hosts.list[1].name, "fd00::7");
+        for (int i = 0; i < hosts.count; i++)
+            assert_int_equal(hosts.list[i].slots, slots ? slots : 1);
+        hosts_free(&hosts);
+    }
+    unlink(path);
 }
 
 TEST(test_too_few_slots)

@@ -26,7 +26,7 @@ static hvd_code find(struct node *node, const char *const *list, hvd_status *sta
 
 static void reset(void)
 {
-    settings = (struct settings){.rendezvous = "", .ports = ""};
+    settings = (struct settings){.rendezvous = "", .ports = "", .secret = "0123", .secret_file = ""};
     options = (struct options){0};
 }
 
@@ -106,6 +106,18 @@ TEST(options_before_variables)
     options = (struct options){.hosts = "a:1"};
     struct node node;
     ASSERT_OK(find(&node, LIST(TORCH), &check_status));
+    assert_null(node.source);
+}
+
+/* dstack lets node 0 log in on the others, so that it can start all ranks if there is no secret. */
+TEST(nodes_that_are_called)
+{
+    struct node node;
+    reset();
+    CHECK(0, 2, 1, "10.1.0.2:29600", DSTACK, "DSTACK_MPI_HOSTFILE=/hosts");
+    settings.secret = "";
+    CHECK(0, 2, 1, "10.1.0.2:29600", DSTACK);
+    ASSERT_OK(find(&node, LIST(DSTACK, "DSTACK_MPI_HOSTFILE=/hosts"), &check_status));
     assert_null(node.source);
 }
 

@@ -56,6 +56,24 @@ static void check(const struct starter *starter, const char *name, int rank, int
         "SLURM_PROCID=3", "SLURM_NODEID=0", "SLURM_LOCALID=1", "SLURM_STEP_NODELIST=host[1-3]",              \
         "SLURM_STEP_TASKS_PER_NODE=2(x2),1", "SLURM_DISTRIBUTION=cyclic", "SLURM_CLUSTER_NAME=c"
 
+TEST(jax)
+{
+    struct starter starter;
+    READ(&starter, "JAX_PROCESS_ID=1", "JAX_NUM_PROCESSES=4", "JAX_COORDINATOR_ADDRESS=job-0.job:1234");
+    check(&starter, "JAX", 1, 4, false);
+    assert_string_equal(starter.host, "job-0.job");
+    assert_int_equal(starter.port, 1235);
+    assert_string_equal(starter.job, "jax-job-0.job-1234");
+    READ(&starter, "JAX_PROCESS_ID=0", "JAX_NUM_PROCESSES=2", "JAX_COORDINATOR_ADDRESS=[fd00::7]:1234");
+    assert_string_equal(starter.host, "fd00::7");
+    FAIL("JAX_COORDINATOR_ADDRESS=host is not host:port", "JAX_PROCESS_ID=0", "JAX_NUM_PROCESSES=2",
+         "JAX_COORDINATOR_ADDRESS=host");
+    FAIL("JAX_COORDINATOR_ADDRESS=:7 is not host:port", "JAX_PROCESS_ID=0", "JAX_NUM_PROCESSES=2",
+         "JAX_COORDINATOR_ADDRESS=:7");
+    FAIL("JAX_COORDINATOR_ADDRESS=a:65535 is not host:port", "JAX_PROCESS_ID=0", "JAX_NUM_PROCESSES=2",
+         "JAX_COORDINATOR_ADDRESS=a:65535");
+}
+
 TEST(no_starter)
 {
     struct starter starter;
