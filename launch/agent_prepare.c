@@ -169,17 +169,13 @@ int agent_prepare(const struct preparation *preparation, struct settings *settin
     return exit_code;
 }
 
-/* Containers may share a network, but no processes. Ranks inherit the name, and so agree with the launcher,
- * for which each node is a host. */
+/* Ranks inherit the name, and so agree with the launcher, for which each node is a host. */
 void agent_name_host(char *identity, size_t capacity, int node)
 {
     const char *given = getenv("HOROVOD_HOST_ID");
-    struct stat processes = {0};
     topology_own_host(given ? given : "", identity, capacity);
     if (given && *given)
         return;
-    stat("/proc/self/ns/pid", &processes);
-    append_text(identity, capacity, "/%llu", (unsigned long long)processes.st_ino);
     if (node >= 0)
         append_text(identity, capacity, "/node %d", node);
     setenv("HOROVOD_HOST_ID", identity, 1);

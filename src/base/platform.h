@@ -96,7 +96,9 @@ pid_t platform_peer_process(int socket);
  * seen. */
 char platform_peer_state(int socket);
 
-/* Writes an identity of the host: processes with equal texts can reach each other's local sockets. */
+/* Writes an identity of the system: processes with equal texts can reach each other's local sockets. */
+void platform_system_identity(char *text, size_t capacity);
+/* Writes that identity and what follows it: processes with equal texts also see each other. */
 void platform_host_identity(char *text, size_t capacity);
 
 /* Sleeps while *word == expected, until a wake-up from this process or `deadline` (clock_now's; CLOCK_NEVER);

@@ -499,7 +499,7 @@ char platform_peer_state(int socket)
     return platform_process(platform_peer_process(socket), &process) ? process.state : '\0';
 }
 
-void platform_host_identity(char *text, size_t capacity)
+void platform_system_identity(char *text, size_t capacity)
 {
     char boot[64] = "";
     struct stat network = {0};
@@ -518,6 +518,16 @@ void platform_host_identity(char *text, size_t capacity)
 }
 
 /* ---- threads ----------------------------------------------------------------------------------------- */
+/* Containers of one host may share its network, but each has devices of its own. */
+void platform_host_identity(char *text, size_t capacity)
+{
+    struct stat processes = {0};
+    platform_system_identity(text, capacity);
+    stat("/proc/self/ns/pid", &processes);
+    size_t length = strlen(text);
+    snprintf(text + length, capacity - length, "/%llu", (unsigned long long)processes.st_ino);
+}
+
 
 int platform_cores(void)
 {

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void topology_own_host(const char *given, char *text, size_t capacity)
 {
@@ -13,6 +14,14 @@ void topology_own_host(const char *given, char *text, size_t capacity)
         snprintf(text, capacity, "%s", given);
     else
         platform_host_identity(text, capacity);
+}
+
+void topology_own_system(const char *given, char *text, size_t capacity)
+{
+    platform_system_identity(text, capacity);
+    size_t length = strlen(text);
+    if (*given && (strncmp(given, text, length) != 0 || given[length] != '/'))
+        snprintf(text, capacity, "%s", given);
 }
 
 static int count_labels(const int *labels, int size)

@@ -136,7 +136,9 @@ void lending_probe(struct lending *lending, int rank, int doorbell)
     if (!lending->scratch)
         lending->scratch = aligned_alloc(RING_ALIGNMENT, LENDING_SCRATCH);
     bool granted = lending->scratch && can_read(lending, doorbell);
-    if (!granted)
+    if (!granted && !lending->process)
+        log_debug(rank, "can't read memory of a process in another PID namespace directly");
+    else if (!granted)
         log_debug(rank, "can't read memory of process %ld directly: %s", (long)lending->process,
                   strerror(errno));
     atomic_store_explicit(&lending->in->access, granted ? RING_ACCESS_GRANTED : RING_ACCESS_DENIED,

@@ -29,7 +29,7 @@ static struct shm_mesh *state_of(struct mesh *mesh)
     return *mesh_state(mesh, &transport_shm);
 }
 
-/* The address is the name of a socket, and the host on which it is valid. */
+/* The address is the name of a socket, and the system on which it is valid. */
 static hvd_code shm_listen(struct mesh *mesh, const struct mesh_config *config, struct listeners *listeners,
                            hvd_status *status)
 {
@@ -44,22 +44,22 @@ static hvd_code shm_listen(struct mesh *mesh, const struct mesh_config *config, 
             "path '%s' is unknown (HOROVOD_SHM_PATH); there are auto, ring, nontemporal and direct",
             config->settings->shm_path);
     state->ring_bytes = (size_t)config->settings->shm_ring_bytes;
-    char host[TOPOLOGY_HOST_LIMIT];
+    char system[TOPOLOGY_HOST_LIMIT];
     /* This needs a descriptor for a moment, so it is called before the socket needs one. */
-    topology_own_host(config->settings->host_id, host, sizeof host);
+    topology_own_system(config->settings->host_id, system, sizeof system);
     TRY(crypto_random_hex(address + sprintf(address, "horovod-"), NAME_DIGITS, status));
     listeners->fds[0] = platform_local_listen(address);
     if (listeners->fds[0] < 0)
         return status_set_errno(status, errno, "can't listen on a Unix socket");
     listeners->count = 1;
-    append_text(address, sizeof listeners->addresses, " %s", host);
+    append_text(address, sizeof listeners->addresses, " %s", system);
     return HVD_OK;
 }
 
 static bool shm_reachable(const char *mine, const char *theirs)
 {
-    const char *host = strchr(mine, ' '), *other = strchr(theirs, ' ');
-    return host && other && strcmp(host, other) == 0;
+    const char *system = strchr(mine, ' '), *other = strchr(theirs, ' ');
+    return system && other && strcmp(system, other) == 0;
 }
 
 static int check_user(int fd)
@@ -336,7 +336,7 @@ static void shm_abandon(struct peer *peer)
 
 const struct transport transport_shm = {
     .name = "shm",
-    .needs = "both ranks on one host",
+    .needs = "both ranks on one system",
     .listen = shm_listen,
     .reachable = shm_reachable,
     .dial = shm_dial,

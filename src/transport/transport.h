@@ -127,7 +127,7 @@ struct listeners {
  * opens the links. When dialling or negotiating fails, the next row is tried. */
 struct transport {
     const char *name;  /* for HOROVOD_TRANSPORT */
-    const char *needs; /* for an error: "both ranks on one host" */
+    const char *needs; /* for an error: "both ranks on one system" */
     /* Each channel has a connection of its own, and dialling is repeated until it succeeds; otherwise one
      * connection carries all channels. */
     bool connection_per_channel;

@@ -73,10 +73,10 @@ def test_a_program_with_allreduces(
 
 
 def test_containers_of_one_pod(launcher: Launcher, on_hosts: OnHosts) -> None:
-    """They share a network, but no processes: hosts, for the launcher and for the ranks."""
+    """They share a network, but no processes: hosts, for the launcher and for the ranks, which share memory."""
     enter = "unshare --pid --fork --mount-proc --kill-child bash -c"
     agents = launcher.agents(f'shift; {enter} "$*"')
-    result = on_hosts.run(*agents, "-H", "x:1,y:1", *launcher.python(TRAIN))
+    result = on_hosts.run(*agents, "-H", "x:1,y:1", "--transport", "shm", *launcher.python(TRAIN))
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == [f"[{i}]<stdout>: {i} a 0 2 True" for i in range(2)]
 

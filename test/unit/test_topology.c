@@ -147,3 +147,22 @@ TEST(a_subset_has_a_topology_of_its_own)
         topology_free(&expected);
     }
 }
+
+/* Memory is shared by whoever reaches the same sockets, whatever host horovodrun counts it to. */
+TEST(hosts_and_systems)
+{
+    char system[TOPOLOGY_HOST_LIMIT], host[TOPOLOGY_HOST_LIMIT], text[TOPOLOGY_HOST_LIMIT];
+    topology_own_system("", system, sizeof system);
+    topology_own_host("", host, sizeof host);
+    assert_true(strncmp(host, system, strlen(system)) == 0 && host[strlen(system)] == '/');
+    topology_own_system(host, text, sizeof text);
+    assert_string_equal(text, system);
+    strcat(host, "/node 2");
+    topology_own_system(host, text, sizeof text);
+    assert_string_equal(text, system);
+    /* A name that the user has given separates both. */
+    topology_own_system("a", text, sizeof text);
+    assert_string_equal(text, "a");
+    topology_own_host("a", text, sizeof text);
+    assert_string_equal(text, "a");
+}
