@@ -466,8 +466,9 @@ static void happened(struct table *table, const struct event *event)
     size_t begin;
     switch (event->kind) {
     case EVENT_ENDED:
-        frame_send_numbers(to, FRAME_ENDED, 3,
-                           (int[]){event->process->slot, event->exit_code, event->signal});
+        frame_send_numbers(
+            to, FRAME_ENDED, 4,
+            (int[]){event->process->slot, event->exit_code, event->signal, (int)event->process->killer});
         break;
     case EVENT_FAULT:
         begin = frame_begin(to, FRAME_FAULT);

@@ -218,6 +218,7 @@ static void on_process(struct process *process, enum frame_kind kind, struct wir
     case FRAME_ENDED:
         event.exit_code = (int)wire_get_u32(body);
         event.signal = (int)wire_get_u32(body);
+        process->killer = (enum killer)wire_get_u32(body);
         if (!process->running)
             break;
         process_ended(process, event.exit_code, event.signal);

@@ -2,6 +2,7 @@
  * variable the first one counts. */
 #include "environment.h"
 
+#include "base/platform.h"
 #include "base/status.h"
 
 #include <fnmatch.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OWN_ENTRIES 16 /* variables that are added to the settings, at most, and a NULL */
+#define OWN_ENTRIES 17 /* variables that are added to the settings, at most, and a NULL */
 
 /* ---- merging ------------------------------------------------------------------------------------------- */
 
@@ -167,13 +168,28 @@ static bool put_place(struct environment *environment, const struct process *pro
             put(environment, "HOROVOD_PAGE=/proc/%d/fd/%d", (int)getpid(), process->page));
 }
 
+/* Libraries start a thread for each core that they see, also where a quota grants less of their time. */
+static bool put_threads(struct environment *environment, const struct process *process)
+{
+    double granted = platform_processors();
+    const struct place *place = &process->place;
+    int threads = (int)(granted / place->local_size);
+    if (getenv("OMP_NUM_THREADS") || granted >= platform_cores())
+        return true;
+    threads = threads > 1 ? threads : 1;
+    if (place->local_rank == 0)
+        log_info(-1, "a CPU quota grants %.3g of %d cores to %d ranks: OMP_NUM_THREADS=%d", granted,
+                 platform_cores(), place->local_size, threads);
+    return put(environment, "OMP_NUM_THREADS=%d", threads);
+}
+
 static hvd_code make(struct environment *environment, const struct options *options,
                      const struct process *process, hvd_status *status)
 {
     char **inherited = inherited_without(process ? of_another_starter : of_a_host);
     bool done = inherited && (environment->own = calloc((size_t)setting_count + OWN_ENTRIES, sizeof(char *)));
     if (done && process)
-        done = put_place(environment, process);
+        done = put_place(environment, process) && put_threads(environment, process);
     for (int i = 0; done && i < setting_count; i++) {
         if (options->values[i])
             done = put(environment, "%s=%s", setting_table[i].environment, options->values[i]);

@@ -42,7 +42,7 @@ enum frame_kind {
     FRAME_ASSIGNED = 20,  /* the assignments are published; text of a fault, or "" */
     FRAME_STARTED = 11,   /* slot, pid; exit code and text of a fault, or 0 */
     FRAME_OUTPUT = 12,    /* slot, stream; bytes; none: its end */
-    FRAME_ENDED = 13,     /* slot, exit code, signal */
+    FRAME_ENDED = 13,     /* slot, exit code, signal, enum killer */
     FRAME_GONE = 14,      /* slot: its whole process group has ended */
     FRAME_TAKEN = 15,     /* bytes of FRAME_INPUT that rank 0 has taken */
     FRAME_SIGNALLED = 16, /* signal that the agent got, and that is to end the job; answered by a heartbeat */

@@ -7,6 +7,7 @@
 #include "say.h"
 #include "starter.h"
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/platform.h"
 #include "base/status.h"
@@ -76,12 +77,12 @@ static hvd_code explain(struct process *process, int error, hvd_status *status)
 static pid_t spawn(const struct process *process, char **environment, const int ends[CHILD_FILES])
 {
     const struct table *table = process->table;
-    int cores = platform_cores();
+    double processors = platform_processors();
     struct child child = {.words = table->options->command,
                           .environment = environment,
                           .file_count = 1 + output_count(table),
                           .end_signal = SIGKILL,
-                          .shares_session = cores && process->place.local_size > cores};
+                          .shares_session = processors > 0 && process->place.local_size > processors};
     memcpy(child.files, ends, sizeof child.files);
     /* Only rank 0 inherits stdin; the others read /dev/null. */
     if (table->function >= 0)
@@ -181,6 +182,18 @@ static bool local_gone(const struct process *process, bool given_up)
     return gone;
 }
 
+/* The kernel counts a kill before the process ends. */
+static enum killer find_killer(struct table *table)
+{
+    int64_t kills = cgroup_memory_kills(CGROUP_LIST, CGROUP_MOUNT);
+    if (kills < 0 || table->memory_kills < 0)
+        return KILLER_UNKNOWN;
+    if (kills <= table->memory_kills)
+        return KILLER_OTHER;
+    table->memory_kills++;
+    return KILLER_KERNEL;
+}
+
 static void local_child_ended(struct table *table, pid_t pid, int exit_code, int signal)
 {
     for (int i = 0; i < table->count; i++) {
@@ -188,6 +201,8 @@ static void local_child_ended(struct table *table, pid_t pid, int exit_code, int
         if (!process->running || process->pid != pid)
             continue;
         process_ended(process, exit_code, signal);
+        if (signal == SIGKILL)
+            process->killer = find_killer(table);
         table->happened(
             table, &(struct event){
                        .kind = EVENT_ENDED, .process = process, .exit_code = exit_code, .signal = signal});

@@ -6,6 +6,7 @@
 #include "say.h"
 #include "starter.h"
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "net/socket.h"
@@ -261,6 +262,7 @@ hvd_code table_open(struct table *table, hvd_status *status)
     table->err = same_file(STDOUT_FILENO, STDERR_FILENO) ? table->out : &table->sinks[1];
     uv_timer_init(&table->loop, &table->clock);
     table->clock.data = table;
+    table->memory_kills = cgroup_memory_kills(CGROUP_LIST, CGROUP_MOUNT);
     return watch_signals(table, status);
 }
 

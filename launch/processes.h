@@ -37,6 +37,13 @@ enum step {
     STEP_KILL  /* got SIGKILL */
 };
 
+/* Who has killed a process by SIGKILL, as far as its host can say. */
+enum killer {
+    KILLER_UNKNOWN,
+    KILLER_KERNEL, /* because memory ran out */
+    KILLER_OTHER
+};
+
 struct process {
     struct table *table;
     int slot;           /* HOROVOD_SLOT: the process's name in all epochs */
@@ -53,6 +60,7 @@ struct process {
     int64_t started, ended;
     int exit_code;          /* as in a shell: 128 + signal */
     int signal;             /* that ended it, or 0 */
+    enum killer killer;     /* if that is SIGKILL */
     bool signalled;         /* by the launcher */
     bool failed;            /* and not by the launcher's signal */
     hvd_fault *fault;       /* what its rank has published about why it fails; NULL: nothing */
@@ -112,6 +120,7 @@ struct table {
     char rendezvous_address[JOB_ADDRESS_LIMIT]; /* host:port, or several */
     int input;                                  /* stdin of rank 0 */
     int function;            /* --task: the file that all ranks have as stdin, and read by offset; or -1 */
+    int64_t memory_kills;    /* of the control group so far: those that are explained; -1: unknown */
     uint64_t file_limit;     /* of ranks (ulimit -n); this process has raised its own. 0: it has not */
     struct agents *agents;   /* of the starter `agents` */
     struct monitor *monitor; /* of the launcher; an agent has none */

@@ -103,8 +103,12 @@ void say_describe(const struct process *process, char *text, size_t capacity)
         append_text(text, capacity, " and ");
     }
     append_text(text, capacity, "%s", outcome(process, end, sizeof end));
-    if (process->signal == SIGKILL)
-        append_text(text, capacity, " (by somebody, or by the kernel if memory ran out: see dmesg)");
+    static const char *const killers[] = {
+        [KILLER_UNKNOWN] = " (by somebody, or by the kernel if memory ran out: see dmesg)",
+        [KILLER_KERNEL] = " (by the kernel: the memory of its container, batch job or host ran out)",
+        [KILLER_OTHER] = " (by somebody; the kernel has not reported that memory ran out)"};
+    if (process->signal == SIGKILL && (unsigned)process->killer < sizeof killers / sizeof *killers)
+        append_text(text, capacity, "%s", killers[process->killer]);
 }
 
 void say_failure(struct process *process)

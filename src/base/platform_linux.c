@@ -2,6 +2,7 @@
  * sched_setaffinity, epoll. No state; any thread. */
 #include "base/platform.h"
 
+#include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/thread.h"
 
@@ -517,7 +518,6 @@ void platform_system_identity(char *text, size_t capacity)
     snprintf(text, capacity, "%s/%llu", boot, (unsigned long long)network.st_ino);
 }
 
-/* ---- threads ----------------------------------------------------------------------------------------- */
 /* Containers of one host may share its network, but each has devices of its own. */
 void platform_host_identity(char *text, size_t capacity)
 {
@@ -528,11 +528,18 @@ void platform_host_identity(char *text, size_t capacity)
     snprintf(text + length, capacity - length, "/%llu", (unsigned long long)processes.st_ino);
 }
 
+/* ---- threads ----------------------------------------------------------------------------------------- */
 
 int platform_cores(void)
 {
     cpu_set_t cores;
     return sched_getaffinity(0, sizeof cores, &cores) ? 0 : CPU_COUNT(&cores);
+}
+
+double platform_processors(void)
+{
+    double cores = platform_cores(), quota = cgroup_processors(CGROUP_LIST, CGROUP_MOUNT);
+    return quota > 0 && quota < cores ? quota : cores;
 }
 
 bool platform_thread_bind(int core)

@@ -172,8 +172,8 @@ static hvd_code open_context(struct hvd_context *context, const hvd_config *conf
     TRY(tuning_open(context, status));
     TRY(join(context, deadline, status));
     page_joined(&context->page, context->placement.local_rank, context->placement.local_size);
-    /* Polling pays only if each rank of the host has a core of its own. */
-    if (platform_cores() >= context->placement.local_size)
+    /* Polling pays only if each rank of the host has a core of its own, which a quota also takes away. */
+    if (platform_processors() >= context->placement.local_size)
         context->drive.caller_spin = (int64_t)(settings->spin_microseconds * 1000);
     /* The progress lock is free from the start, so the mesh must be armed, as by a release. */
     mesh_arm(context->world->mesh);
