@@ -156,14 +156,15 @@ static int report_faults(struct table *table)
     return exit_code;
 }
 
-/* Merges entries that name one host, and ends the agents of those that get no ranks. */
+/* Merges entries that name one host, except nodes, and ends the agents of those that get no ranks. */
 static hvd_code merge_hosts(struct table *table, hvd_status *status)
 {
     struct agents *agents = table->agents;
     for (int i = 0; i < agents->count; i++) {
         for (int j = i + 1; j < agents->count; j++) {
             struct remote *earlier = agents->list[i], *later = agents->list[j];
-            if (earlier->host < 0 || later->host < 0 || strcmp(earlier->identity, later->identity) != 0)
+            if (earlier->host < 0 || later->host < 0 || later->is_node ||
+                strcmp(earlier->identity, later->identity) != 0)
                 continue;
             hosts_merge(table->hosts, earlier->host, later->host);
             later->host = -1;

@@ -116,7 +116,8 @@ static int run_job(const struct options *options, const struct settings *setting
                    struct hosts *hosts, struct guard *guard)
 {
     hvd_status status;
-    guard->has_agents = node->source || options->discovery_script || options->host_setup || !all_local(hosts);
+    guard->has_agents = (node->source && node->index == 0) || options->discovery_script ||
+                        options->host_setup || !all_local(hosts);
     if ((options->parent && guard_end_with_parent((pid_t)options->parent, &status)) ||
         guard_fork(guard, &status)) {
         fprintf(stderr, "horovodrun: %s\n", status.text);
