@@ -171,7 +171,7 @@ static void on_job(struct agent *agent, struct wire_reader *body)
 {
     struct table *table = &agent->table;
     struct job_terms terms;
-    if (!agent->options.command || !job_terms_get(&terms, body)) {
+    if (!*agent->options.command || !job_terms_get(&terms, body)) {
         agent->lost = true;
         return;
     }
@@ -385,7 +385,7 @@ static void on_node_frame(struct agent *agent, enum frame_kind kind, struct wire
         send_ready(agent);
         break;
     case FRAME_PREPARE_NODE:
-        if (!agent->options.command)
+        if (!*agent->options.command)
             prepare_node(agent);
         break;
     case FRAME_SAID:

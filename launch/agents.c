@@ -349,11 +349,19 @@ void agents_receive(struct frames *frames, enum frame_kind kind, struct wire_rea
 
 /* ---- turns --------------------------------------------------------------------------------------------- */
 
-/* Ends the stdin of all agents, which end then. */
+/* Ends the stdin of agents, which end then, and the connections of nodes. */
+static void shut(struct table *table, bool nodes)
+{
+    for (int i = 0; table->agents && i < table->agents->count; i++) {
+        struct remote *remote = table->agents->list[i];
+        if (nodes || !remote->is_node)
+            frames_shut(&remote->frames);
+    }
+}
+
 static void agents_close(struct table *table)
 {
-    for (int i = 0; table->agents && i < table->agents->count; i++)
-        frames_shut(&table->agents->list[i]->frames);
+    shut(table, true);
 }
 
 static void send_heartbeats(struct table *table)
@@ -396,7 +404,7 @@ static void agents_turn(struct table *table)
         agents_prepare_turn(table);
     if (!agents->started) {
         if (table->ending)
-            agents_close(table);
+            shut(table, false); /* nodes end with agents_conclude */
         return;
     }
     for (int i = 0; i < table->count; i++)
@@ -476,7 +484,8 @@ static void agents_free(struct table *table)
 
 static bool is_connected(const struct remote *remote)
 {
-    return remote->is_node ? remote->frames.open && !remote->done : remote->running;
+    bool may_send = remote->state == REMOTE_STARTED && remote->frames.open && !remote->done;
+    return remote->is_node ? may_send : remote->running;
 }
 
 static bool agents_connected(const struct table *table)

@@ -186,8 +186,8 @@ TEST(faults)
     FAIL("need --nnodes", "X=");
     options = (struct options){.nodes = 2, .node_rank = 3, .rendezvous = "a"};
     FAIL("--node-rank=2 is outside of 2 nodes (--nnodes)", "X=");
-    options = (struct options){.nodes = 2, .node_rank = 1, .rendezvous = "a:b:c:"};
-    FAIL("--rendezvous=a:b:c: must be host:port of node 0", "X=");
+    options = (struct options){.nodes = 2, .node_rank = 1, .rendezvous = "[fd00::7"};
+    FAIL("--rendezvous=[fd00::7 must be host:port of node 0", "X=");
     options = (struct options){.nodes = 2, .node_rank = 1, .rendezvous = "a:70000"};
     FAIL("the port of --rendezvous=70000 is not a whole number from 0 to 65535", "X=");
     options = (struct options){.nodes = 2, .hosts = "a:1"};
