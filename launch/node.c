@@ -89,10 +89,10 @@ static hvd_code read_aws_batch(struct node *node, const struct variables *variab
 {
     static const char *const name = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS";
     const char *address = look_up(variables, name);
-    int64_t main;
+    int64_t first;
     TRY(parse(look_up(variables, "AWS_BATCH_JOB_MAIN_NODE_INDEX"), "AWS_BATCH_JOB_MAIN_NODE_INDEX",
-              node->count - 1, &main, status));
-    node->index = (node->index - main + node->count) % node->count;
+              node->count - 1, &first, status));
+    node->index = (node->index - first + node->count) % node->count;
     if (!*address && node->index)
         return status_set(status, HVD_INVALID_ARGUMENT, "%s is not set on a node that is not the main one",
                           name);
