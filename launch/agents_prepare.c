@@ -93,10 +93,12 @@ static void check_deadline(struct remote *remote)
     const struct table *table = remote->table;
     if (clock_now() <= remote->deadline)
         return;
-    remote_fail(remote, 1, "it has not answered within %g s (--start-timeout); is it up%s%s",
-                table->settings->start_timeout_seconds,
-                remote->is_node ? "?" : ", and can ssh log in without a question?",
-                table->options->host_setup ? " Does --host-setup end?" : "");
+    remote_fail(
+        remote, 1,
+        remote->is_node ? "it has not answered within %g s (--start-timeout); is it up?"
+                        : "it has not answered within %g s (--start-timeout); is it up, and can ssh log in "
+                          "without a question?%s",
+        table->settings->start_timeout_seconds, table->options->host_setup ? " Does --host-setup end?" : "");
 }
 
 /* ---- all hosts ----------------------------------------------------------------------------------------- */
