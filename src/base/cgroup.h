@@ -1,7 +1,8 @@
 /* cgroup.h - the limits of the container or batch job that this process is in, as the kernel's control groups
  * have them (versions 1 and 2). No state; any thread.
  *
- * `list` and `mount` are the paths of CGROUP_LIST and CGROUP_MOUNT, or of what takes their place in a test. */
+ * `list` and `mount` are the paths of CGROUP_LIST and CGROUP_MOUNT, or of what takes their place in a test.
+ */
 #ifndef HVD_BASE_CGROUP_H
 #define HVD_BASE_CGROUP_H
 

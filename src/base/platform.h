@@ -111,8 +111,8 @@ void futex_wake_shared(atomic_uint *word);
 
 /* The number of cores on which the calling thread may run; 0: unknown. */
 int platform_cores(void);
-/* How many cores' time its container or cgroup grants this process (base/cgroup.h), at most platform_cores; 0:
- * unknown. */
+/* How many cores' time its container or cgroup grants this process (base/cgroup.h), at most platform_cores;
+ * 0: unknown. */
 double platform_processors(void);
 
 /* Binds the calling thread to one core; false: there is no such core, or it is not allowed. */

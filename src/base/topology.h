@@ -18,7 +18,8 @@
 #define TOPOLOGY_HOST_LIMIT 96 /* with the NUL */
 void topology_own_host(const char *given, char *text, size_t capacity);
 /* Writes with whom this process may share memory, which is tried between processes with equal texts: the
- * system's identity, unless `given` is a name that does not start with it (horovodrun's names of hosts do). */
+ * system's identity, unless `given` is a name that does not start with it (horovodrun's names of hosts do).
+ */
 void topology_own_system(const char *given, char *text, size_t capacity);
 
 struct topology {
