@@ -113,9 +113,10 @@ static bool adopt_node(void *owner, int fd, int kind, const char *from)
 static void release(struct gathering *gathering, struct arrival *arrival)
 {
     struct arrival **place = &gathering->list;
-    while (*place != arrival)
+    while (*place && *place != arrival)
         place = &(*place)->next;
-    *place = arrival->next;
+    if (*place)
+        *place = arrival->next;
     if (arrival->node)
         gathering->places[arrival->node] = NULL;
     handshake_end(&arrival->handshake);
@@ -368,14 +369,14 @@ static hvd_code fill_hosts(struct gathering *gathering, struct hosts *hosts, hvd
     if (gethostname(own.name, sizeof own.name - 1))
         snprintf(own.name, sizeof own.name, "localhost");
     TRY(hosts_append(hosts, &own, status));
-    for (int i = 1; i < gathering->nodes->count; i++) {
+    for (int i = 1; i < gathering->nodes->count && gathering->places[i]; i++) { /* none is missing */
         struct arrival *arrival = gathering->places[i];
         struct host host = {.slots = arrival->hello.ranks};
         memcpy(host.name, arrival->hello.host, sizeof host.name);
         TRY(hosts_append(hosts, &host, status));
     }
     TRY(hosts_layout(hosts, 0, status));
-    for (int i = 1; i < gathering->nodes->count; i++) {
+    for (int i = 1; i < gathering->nodes->count && gathering->places[i]; i++) { /* none is missing */
         struct arrival *arrival = gathering->places[i];
         gathering->nodes->streams[i] = arrival->stream;
         arrival->stream = (struct stream){.fd = -1};

@@ -73,7 +73,7 @@ def test_a_program_with_allreduces(
 
 
 def test_containers_of_one_pod(launcher: Launcher, on_hosts: OnHosts) -> None:
-    """They share a network, but no processes: hosts, for the launcher and for the ranks, which share memory."""
+    """They share a network, but no processes: hosts, for launcher and ranks, which share memory."""
     enter = "unshare --pid --fork --mount-proc --kill-child bash -c"
     agents = launcher.agents(f'shift; {enter} "$*"')
     result = on_hosts.run(*agents, "-H", "x:1,y:1", "--transport", "shm", *launcher.python(TRAIN))
