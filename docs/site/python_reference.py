@@ -24,6 +24,8 @@ MODULES = {
     "horovod.jax": "JAX",
     "horovod.jax.elastic": "elastic training with JAX",
     "horovod.mxnet": "MXNet",
+    "horovod.ray": "Ray",
+    "horovod.ray.train": "Ray Train",
 }
 SECTIONS = ("Args", "Returns", "Raises", "Yields")
 
