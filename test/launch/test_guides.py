@@ -120,3 +120,34 @@ def test_every_way_from_ddp_gives_the_same_loss(launcher: Launcher) -> None:
         losses += re.findall(r"loss (0\.\d+)", output)
     assert len(losses) == 5, losses
     assert len(set(losses)) == 1, losses
+
+
+@pytest.mark.parametrize(
+    "framework",
+    [
+        "torch",
+        *(
+            pytest.param(
+                each,
+                marks=pytest.mark.skipif(
+                    "HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1"
+                ),
+            )
+            for each in ("keras", "jax")
+        ),
+    ],
+)
+def test_exported_models_give_the_same_numbers_without_horovod(framework: str, launcher: Launcher) -> None:
+    page, folder = "inference.md", launcher.folder
+    write_files(page, folder)
+    (folder / "without").mkdir()
+    (folder / "without" / "horovod.py").write_text("raise ImportError('Horovod is not installed here')\n")
+    shell = Shell(launcher.start("-m", program="bash", stdin=subprocess.PIPE, stderr=subprocess.STDOUT))
+    numbers = []
+    for command, expected in commands(page):
+        if framework in command:
+            words = command if command.startswith("horovodrun") else f"PYTHONPATH=without {command}"
+            lines = "\n".join(shell.run(words, expected))
+            numbers += re.findall(r"^(?:\[0\]<stdout>: )?\w+ (-?\d+\.\d{4})\b", lines, re.MULTILINE)
+    assert len(numbers) == {"torch": 4, "keras": 3, "jax": 2}[framework]
+    assert max(map(float, numbers)) - min(map(float, numbers)) < 1e-3, numbers
