@@ -231,7 +231,6 @@ def test_host_file(launcher: Launcher) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "localhost",
         "localhost 4",
         "localhost slots=4 extra",
         "localhost slots=",
