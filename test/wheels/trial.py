@@ -45,7 +45,7 @@ def call(
     *words: str | Path, check: bool = True, seconds: float = 300, **environment: str | None
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command outside of any virtual environment; its output is in the error if it fails."""
-    variables = dict(os.environ)
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("CMAKE_")}
     for name in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME"):
         variables.pop(name, None)
     variables |= {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
