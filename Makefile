@@ -166,7 +166,7 @@ test-containers: $(WHEEL) $(DEPLOY)/.made ## build deploy/docker and run it: use
 	@tools/deps.sh containers
 	@$(DEPLOY)/bin/python -m pytest test/deploy/test_image.py -q -p no:cacheprovider --timeout=300
 
-test-deploy: install $(DEPLOY)/.made ## the job files of deploy/ on a real Slurm and by variables, and Terraform with a mock of AWS
+test-deploy: install $(DEPLOY)/.made ## deploy/: chart and objects by schema, job files on a real Slurm, Terraform with a mock of AWS
 	@PATH=$(CURDIR)/$(DEPLOY)/bin:$$PATH python -m pytest test/deploy --ignore=test/deploy/test_image.py -q -p no:cacheprovider --timeout=300
 
 $(RAY_VENV)/.made: Makefile
