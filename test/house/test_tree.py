@@ -51,22 +51,15 @@ BELOW: dict[str, set[str]] = {
 # Lists of public names, without code: for every folder.
 TABLES = {"base/dtypes.def", "base/operations.def", "base/reductions.def", "transport/transports.def"}
 SKIPPED = {"corpus", "sources", ".git", "build", "out", "dist", ".venv", "__pycache__"}
-TEXTS = {
-    ".c",
-    ".h",
-    ".def",
-    ".py",
-    ".pyi",
-    ".md",
-    ".toml",
-    ".txt",
-    ".sh",
-    ".yaml",
-    ".yml",
-    ".map",
-    ".patch",
-    "",
-}
+
+
+def text_of(path: Path) -> str | None:
+    """None: it is no text."""
+    try:
+        text = path.read_text() if path.is_file() else None
+    except UnicodeDecodeError:
+        return None
+    return None if text and "\0" in text else text
 
 
 def texts() -> Iterator[tuple[str, str]]:
@@ -78,13 +71,9 @@ def texts() -> Iterator[tuple[str, str]]:
             if not (each in SKIPPED or each.endswith("_cache") or each.startswith("build-"))
         ]
         for path in (Path(name) / each for each in sorted(files)):
-            if (
-                path != Path(__file__)
-                and path.name not in SKIPPED
-                and path.suffix in TEXTS
-                and path.is_file()
-            ):
-                yield str(path.relative_to(ROOT)), path.read_text()
+            text = text_of(path)
+            if path != Path(__file__) and path.name not in SKIPPED and text is not None:
+                yield str(path.relative_to(ROOT)), text
 
 
 def occurrences(pattern: str) -> list[str]:
