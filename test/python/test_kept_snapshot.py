@@ -130,6 +130,20 @@ def test_what_is_done_is_not_found(name: str, rank: int, size: int) -> None:
     end(later)
 
 
+def test_a_rank_is_done_before_another_gives_its_memory(name: str, rank: int) -> None:
+    if rank == 0:
+        client = KeptSnapshot(name, 60)
+        memory = os.memfd_create("memory")
+        assert client._own() == -1 and client._owned
+        client.done(2)
+        assert kept_snapshot._ask(client._owned, b"keep", [memory])[0] == b"yes"
+        client.done(2)
+        assert client._tell(b"find")[1] == -1
+        client._owned.close()
+        os.close(memory)
+    hvd.barrier()
+
+
 def test_another_state_is_refused(name: str) -> None:
     torch = pytest.importorskip("torch")
     import horovod.torch as hvd_torch

@@ -96,7 +96,8 @@ class Server:
         if words == [b"find"] and self._memory >= 0:
             return b"found"
         if words == [b"own"]:
-            self._owner = self._owner or connection
+            if not self._owner:  # a job begins, or its first rank is another process
+                self._owner, self._done = connection, 0
             return b"yes" if self._owner is connection else b"no %d" % credentials(self._owner)[0]
         if words == [b"keep"] and received and self._owner is connection:
             self._replace(received.pop())
@@ -112,7 +113,7 @@ class Server:
     def _replace(self, memory: int) -> None:
         if self._memory >= 0:
             os.close(self._memory)
-        self._memory, self._done = memory, 0
+        self._memory = memory
 
     def _end(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
