@@ -43,7 +43,8 @@ def frame_kinds() -> dict[str, int]:
 
 # What jobs get of the environment of the tests: a batch system or another launcher may have started them.
 KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "LD_LIBRARY_PATH",
-        "VIRTUAL_ENV", "PYTHONPATH", "OMP_NUM_THREADS", "TF_CPP_MIN_LOG_LEVEL", "HVD_BUILD")  # fmt: skip
+        "VIRTUAL_ENV", "PYTHONPATH", "OMP_NUM_THREADS", "TF_CPP_MIN_LOG_LEVEL", "KERAS_BACKEND",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS", "HVD_BUILD")  # fmt: skip
 
 
 class Launcher:
