@@ -5,6 +5,7 @@ All nodes are on this machine unless a test says otherwise.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -172,7 +173,8 @@ def kill(nodes: Nodes, process: subprocess.Popen[str]) -> None:
     """The machine of the node is gone, as far as others can see."""
     own = [pid for pid in nodes.launcher.alive() if process.pid in ancestors(pid)]
     for pid in own:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it ends with the one before
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_node_0_is_killed(nodes: Nodes) -> None:
