@@ -79,7 +79,7 @@ def test_two_containers_by_ssh(shell: Shell, user: str) -> None:
 def test_a_container_with_another_key_is_refused(shell: Shell) -> None:
     """In both directions: it does not get in, and nobody takes it for a worker."""
     shell.out("docker network create train")
-    for name, keys in (("worker", "keys"), ("stranger", "others")):
+    for name, keys in (("worker", "keys"), ("foreign", "others")):
         shell.out(f"docker run -d --name {name} --network train -v {keys}:/keys horovod")
     ready = "until ssh worker true 2>/dev/null; do sleep 0.1; done"
     run = "docker run --rm --network train -v {}:/keys horovod sh -c '{}'"
@@ -87,8 +87,8 @@ def test_a_container_with_another_key_is_refused(shell: Shell) -> None:
     result = shell.run(
         run.format(
             "keys",
-            "until ssh-keyscan -p 2222 stranger 2>/dev/null | grep -q ssh; do sleep 0.1; done\n"
-            "ssh stranger true",
+            "until ssh-keyscan -p 2222 foreign 2>/dev/null | grep -q ssh; do sleep 0.1; done\n"
+            "ssh foreign true",
         )
     )
     assert result.returncode == 255 and "Host key verification failed" in result.stderr

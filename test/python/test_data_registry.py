@@ -93,7 +93,7 @@ REQUEST = json.dumps({"dispatcher": 0, "over": True}).encode()
         registry._sign(KEY, b"drawn for another connection", REQUEST),
     ],
 )
-def test_strangers_are_not_heard(service: ComputeService, line: bytes) -> None:
+def test_unsigned_lines_are_refused(service: ComputeService, line: bytes) -> None:
     (host, port), *_ = service.addresses()["any"]
     with socket.create_connection((host, port), 30) as connection, connection.makefile("rwb") as file:
         assert len(file.readline()) == 33

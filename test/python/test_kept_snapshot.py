@@ -138,7 +138,7 @@ def test_a_rank_is_done_before_another_gives_its_memory(name: str, rank: int) ->
         client.done(2)
         assert kept_snapshot._ask(client._owned, b"keep", [memory])[0] == b"yes"
         client.done(2)
-        assert client._tell(b"find")[1] == -1
+        assert client._query(b"find")[1] == -1
         client._owned.close()
         os.close(memory)
     hvd.barrier()
@@ -246,9 +246,9 @@ def test_the_server_ends_by_itself(rank: int) -> None:
     if rank == 0:
         client = Client(0.1)
         assert client.kept._owned
-        assert client.kept._tell(b"find")[0] == b"found"
+        assert client.kept._query(b"find")[0] == b"found"
         time.sleep(0.3)  # it does not end while a process owns the memory
-        answer, descriptor = client.kept._tell(b"find")
+        answer, descriptor = client.kept._query(b"find")
         assert answer == b"found"
         read = np.zeros(10, int)
         _core.Snapshot(descriptor).read(1, 0, [read])
@@ -268,7 +268,7 @@ def test_the_server_goes_on_whatever_is_sent(rank: int) -> None:
             with connection:
                 socket.send_fds(connection, [message], [client.snapshot.descriptor()])
                 assert connection.recv(64) in (b"no", b"")
-        assert client.kept._tell(b"find")[0] == b"found"
+        assert client.kept._query(b"find")[0] == b"found"
         assert client.kept._owned
         os.kill(snapshot_server.credentials(client.kept._owned)[0], 9)
         assert client.ends()

@@ -237,20 +237,20 @@ def test_output_reaches_the_listener() -> None:
     assert shown == [(0, 1, b"a" * lines.DATA_BYTES), (0, 1, b"a"), (1, 1, b"")]
 
 
-def test_a_stranger_who_says_nothing_does_not_keep_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_sends_nothing_does_not_block_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "LAST_SECONDS", 0.2)
     listener = lines.Listener("127.0.0.1", 1, lambda *message: None)
-    strangers = [socket.create_connection(("127.0.0.1", listener.port), DEADLINE) for _ in range(40)]
+    others = [socket.create_connection(("127.0.0.1", listener.port), DEADLINE) for _ in range(40)]
     closed = 0
-    for each in strangers:
+    for each in others:
         each.settimeout(DEADLINE)
         closed += each.recv(lines.NONCE_BYTES) == b""
-    assert closed == 40 - 1 - lines.STRANGERS
+    assert closed == 40 - 1 - lines.UNAUTHENTICATED
     ended = threading.Thread(target=listener.close)
     ended.start()
     ended.join(DEADLINE)
     assert not ended.is_alive()
-    for each in strangers:
+    for each in others:
         each.close()
 
 

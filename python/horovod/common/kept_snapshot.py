@@ -143,7 +143,7 @@ class KeptSnapshot:
                     f"process {process} belongs: each training needs a name of its own"
                 )
             time.sleep(_PAUSE)
-        _, descriptor = self._tell(b"find")
+        _, descriptor = self._query(b"find")
         if descriptor < 0:
             return -1
         try:
@@ -155,7 +155,7 @@ class KeptSnapshot:
             os.close(descriptor)
         return self._header()[0]
 
-    def _tell(self, message: bytes) -> tuple[bytes, int]:
+    def _query(self, message: bytes) -> tuple[bytes, int]:
         """Returns the server's answer as `_ask` does; nothing and -1 if there is no server."""
         connection = self._connect()
         if not connection:
@@ -225,4 +225,4 @@ class KeptSnapshot:
         Args:
             ranks: on this host.
         """
-        self._tell(b"done %d" % ranks)
+        self._query(b"done %d" % ranks)

@@ -236,15 +236,15 @@ class ElasticJob:
 
     def _wait(self, future: Any, events: Sequence[threading.Event], seconds: float | None = None) -> Any:
         """Returns the result; _EndedError if the rank was to end before, RuntimeError if time is over."""
-        begin, told = time.monotonic(), None
+        begin, requested = time.monotonic(), None
         while True:
             done, _ = ray.wait([future], timeout=LOOK_SECONDS)
             now = time.monotonic()
             if done:
                 return ray.get(future)
-            if told is None and any(event.is_set() for event in events):
-                told = now
-            if told is not None and now - told > GRACE_SECONDS:
+            if requested is None and any(event.is_set() for event in events):
+                requested = now
+            if requested is not None and now - requested > GRACE_SECONDS:
                 raise _EndedError
             if seconds is not None and now - begin > seconds:
                 raise RuntimeError(f"Ray has not started the worker within {seconds:g} s: is its room taken?")

@@ -109,7 +109,7 @@ def _failure(reports: Sequence[Report], outcome: Mapping[str, Any], last_lines: 
         outcome.get("exit_code", 1),
         f"horovodrun: {outcome['verdict']}" if outcome.get("verdict") else "",
     )
-    if code:  # a process that leaves an elastic job, or hears of its end, ends with 0: it is no cause
+    if code:  # a process that leaves an elastic job, or is notified of its end, ends with 0: no cause
         failed = [each for each in failed if not isinstance(each[1], SystemExit) or each[1].code]
     if not failed:
         text = f"{FAILED}: horovodrun ended with exit code {code}; its last lines:\n{last_lines}"

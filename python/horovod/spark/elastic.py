@@ -60,7 +60,7 @@ class Tasks(HostDiscovery):
         with self.changed:
             self._links[name] = link
             if self._is_over:  # Spark has started it late
-                self._tell(link, over=True)
+                self._send(link, over=True)
             self.changed.notify_all()
         while message := link.receive():
             with self.changed:
@@ -95,7 +95,7 @@ class Tasks(HostDiscovery):
                 if asked is None and any(event.is_set() for event in events):
                     asked = time.monotonic()
                 if asked is not None and time.monotonic() >= asked + END_SECONDS:
-                    self._tell(link, end=True)
+                    self._send(link, end=True)
                     asked = float("inf")
             return self._codes.get(name, 1)
 
@@ -104,10 +104,10 @@ class Tasks(HostDiscovery):
         with self.changed:
             self._is_over = True
             for link in self._links.values():
-                self._tell(link, over=True)
+                self._send(link, over=True)
 
     @staticmethod
-    def _tell(link: Link, **message: Any) -> None:
+    def _send(link: Link, **message: Any) -> None:
         try:
             link.send(**message)
         except OSError:

@@ -29,7 +29,7 @@ READ_BYTES = 1 << 18
 CONNECT_SECONDS = 5.0
 SEND_SECONDS = 60.0  # without progress, after which a task keeps its output
 LAST_SECONDS = 5.0  # for what is still on its way when all tasks have ended
-STRANGERS = 16  # connections beyond one for each rank
+UNAUTHENTICATED = 16  # connections beyond one for each rank
 
 Show = Callable[[int, int, bytes], object]  # gets stream, rank and bytes
 
@@ -109,7 +109,7 @@ class Listener:
 
     def __init__(self, host: str, ranks: int, show: Show) -> None:
         self.secret = secrets.token_bytes(32)
-        self._limit, self._show = ranks + STRANGERS, show
+        self._limit, self._show = ranks + UNAUTHENTICATED, show
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._server = socket.create_server((host, 0), family=family)
         self.port: int = self._server.getsockname()[1]

@@ -80,7 +80,7 @@ class Links:
             threading.Thread(target=self._run, args=(connection,), daemon=True).start()
 
     def _run(self, connection: Connection) -> None:
-        """A stranger who says nothing keeps only this thread."""
+        """A connection that sends nothing keeps only this thread."""
         link = Link(connection)
         with contextlib.closing(link), contextlib.suppress(AuthenticationError, EOFError, OSError):
             deliver_challenge(connection, self._secret)

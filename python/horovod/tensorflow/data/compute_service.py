@@ -72,7 +72,7 @@ class TfDataServiceConfig:
 
     @staticmethod
     def read(filename: str | os.PathLike[str], wait_for_file_creation: bool = False) -> TfDataServiceConfig:
-        """Reads a file, for which it waits if told so."""
+        """Reads a file, and waits for it if that is requested."""
         path = Path(filename)
         while wait_for_file_creation and not path.exists():
             time.sleep(FILE_SECONDS)

@@ -20,7 +20,7 @@ from horovod.common.addresses import of_this_host
 from horovod.runner.common.util.secret import check_digest, compute_digest
 from horovod.runner.common.util.timeout import Timeout
 
-ASK_SECONDS = 0.2  # between two questions of who waits
+POLL_SECONDS = 0.2  # between two requests for the state of the registry
 ANSWER_SECONDS = 10.0  # for which a connection may be silent
 LINE_LIMIT = 4096  # bytes
 Addresses = Mapping[str, Sequence[tuple[str, int]]]
@@ -161,7 +161,7 @@ class ComputeClient:
         end = Timeout(timeout, "Timed out waiting for {activity}. Try to find out what takes it so long.")
         while not (address := self._ask(dispatcher_id)["address"]):
             end.check_time_out_for(f"dispatcher {dispatcher_id} to register")
-            time.sleep(ASK_SECONDS)
+            time.sleep(POLL_SECONDS)
         return str(address)
 
     def register_worker_for_dispatcher(self, dispatcher_id: int, worker_id: int) -> None:
@@ -175,7 +175,7 @@ class ComputeClient:
             end.check_time_out_for(
                 f"workers of dispatcher {dispatcher_id}: {found['workers']} of {found['all']} have come"
             )
-            time.sleep(ASK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def shutdown(self) -> None:
         """Tells all workers that they are no longer needed."""
@@ -184,7 +184,7 @@ class ComputeClient:
     def wait_for_shutdown(self) -> None:
         """Waits until that is so."""
         while not self._ask(0)["over"]:
-            time.sleep(ASK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def _ask(self, dispatcher: int, **values: Any) -> dict[str, Any]:
         text = json.dumps({"dispatcher": dispatcher, **values}).encode()
