@@ -13,7 +13,7 @@
 #include <time.h>
 
 /* Rounds; a case whose round takes TOO_LONG times the time for it has one round only. */
-enum { WARM_UP = 3, FEWEST = 3, MOST = 2000, TOO_LONG = 5 };
+enum { WARM_UP = 3, FEWEST = 3, MOST = 2000, TOO_LONG = 5, MEAN_TIMES = 10 };
 
 static double now(void)
 {
@@ -218,22 +218,29 @@ static double bytes_carried(work_fn work, struct tensors *tensors)
     return sent > received ? sent : received;
 }
 
-static double median_time(work_fn work, struct tensors *tensors, double seconds)
+/* A few calls, one if it takes longer than that. Returns the seconds of the last one. */
+static double warm_up(work_fn work, struct tensors *tensors, double seconds)
 {
-    static double times[MOST];
-    double start = 0, longest = 0;
+    double longest = 0;
     for (int i = 0; i < WARM_UP && longest < seconds; i++) {
-        start = now();
+        double start = now();
         work(tensors);
         /* Of all ranks, so that they agree on the number of rounds without another word. */
         longest = peer_largest(now() - start);
     }
+    return longest;
+}
+
+static double median_time(work_fn work, struct tensors *tensors, double seconds)
+{
+    static double times[MOST];
+    double longest = warm_up(work, tensors, seconds);
     double rounds = seconds / longest;
     int fewest = longest > TOO_LONG * seconds ? 1 : FEWEST;
     int count = rounds < fewest ? fewest : rounds > MOST ? MOST : (int)rounds;
     peer_barrier();
     for (int i = 0; i < count; i++) {
-        start = now();
+        double start = now();
         work(tensors);
         times[i] = now() - start;
     }
@@ -241,21 +248,26 @@ static double median_time(work_fn work, struct tensors *tensors, double seconds)
     return times[count / 2];
 }
 
-/* Beside busy programs single calls differ a thousandfold, so the sum of all counts: of the last one of
- * batches that double until they take long enough. */
+/* Beside busy programs single calls differ a thousandfold, so the sum of all counts: of batches, which double
+ * as long as they are short, for MEAN_TIMES as long as a median takes. One batch that is long enough would
+ * not do: a single wait for another program makes a batch of few calls so. */
 static double mean_time(work_fn work, struct tensors *tensors, double seconds)
 {
-    double spent = 0;
-    int count = 1;
-    while (spent < seconds / 2) {
-        count *= 2;
+    warm_up(work, tensors, MEAN_TIMES * seconds);
+    double total = 0, spent = 0;
+    long calls = 0, count = 1;
+    while (total < MEAN_TIMES * seconds) {
         peer_barrier();
         double start = now();
-        for (int i = 0; i < count; i++)
+        for (long i = 0; i < count; i++)
             work(tensors);
         spent = peer_largest(now() - start);
+        total += spent;
+        calls += count;
+        if (spent < seconds / 2)
+            count *= 2;
     }
-    return spent / count;
+    return total / (double)calls;
 }
 
 static double time_of_call(work_fn work, struct tensors *tensors, double seconds)

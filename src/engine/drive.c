@@ -83,8 +83,11 @@ enum { UNLOCKED, LOCKED };
 #define TURNS_PER_CLOCK 8
 
 /* After this many consecutive waits on a core shared with a peer, the thread migrates: the scheduler leaves
- * both there for up to seconds. */
-#define SAME_CORE_WAITS 64
+ * both there for up to seconds. Where busy programs share the core as well, a wait takes milliseconds: then
+ * the thread migrates after fewer, if they have taken this long, in ns. */
+#define SAME_CORE_WAITS  64
+#define SAME_CORE_FEWEST 8
+#define SAME_CORE_TIME   8000000
 
 static inline void cpu_relax(void)
 {
@@ -99,13 +102,13 @@ static inline void cpu_relax(void)
 struct backoff {
     struct mesh *mesh;
     int64_t spin, yield;
-    int64_t start;        /* of the polling; 0: not yet */
-    int64_t now;          /* when the clock was last read; 0: not since the last reset */
-    bool polls;           /* it polled when the clock was last read */
-    unsigned turns;       /* of polling */
-    bool shares_core;     /* a peer is on this core: polling would delay it */
-    int *same_core_waits; /* consecutive waits on a shared core; NULL: this thread never migrates */
-    int64_t *idle_since;  /* see drive_until */
+    int64_t start;               /* of the polling; 0: not yet */
+    int64_t now;                 /* when the clock was last read; 0: not since the last reset */
+    bool polls;                  /* it polled when the clock was last read */
+    unsigned turns;              /* of polling */
+    bool shares_core;            /* a peer is on this core: polling would delay it */
+    struct same_core *same_core; /* NULL: this thread never migrates */
+    int64_t *idle_since;         /* see drive_until */
 };
 
 static int64_t yield_of(const struct hvd_context *context, int64_t on_one_host)
@@ -127,11 +130,15 @@ static void backoff_start(struct backoff *backoff)
     /* A thread that does not poll delays no peer on its core. */
     int core = backoff->spin ? sched_getcpu() : -1;
     backoff->shares_core = core >= 0 && mesh_shares_core(backoff->mesh, core);
-    if (!backoff->same_core_waits)
+    struct same_core *same = backoff->same_core;
+    if (!same)
         return;
-    *backoff->same_core_waits = backoff->shares_core ? *backoff->same_core_waits + 1 : 0;
-    if (*backoff->same_core_waits == SAME_CORE_WAITS) {
-        *backoff->same_core_waits = 0;
+    same->waits = backoff->shares_core ? same->waits + 1 : 0;
+    if (same->waits == 1)
+        same->since = backoff->now;
+    if (same->waits == SAME_CORE_WAITS ||
+        (same->waits >= SAME_CORE_FEWEST && backoff->now - same->since >= SAME_CORE_TIME)) {
+        same->waits = 0;
         mesh_leave_core(backoff->mesh, core);
     }
 }
@@ -289,7 +296,7 @@ static struct worker *progress_as_caller(struct hvd_context *context, atomic_uin
     struct backoff backoff = {.mesh = context->world->mesh,
                               .spin = drive->caller_spin,
                               .yield = yield_of(context, CALLER_YIELD),
-                              .same_core_waits = &drive->same_core_waits,
+                              .same_core = &drive->same_core,
                               .idle_since = idle_since};
     struct worker *claimed = NULL;
     backoff_reset(&backoff);

@@ -27,7 +27,10 @@ struct drive {
     bool polls_periodically; /* the progress thread does, so peers need not wake it */
     bool caller_active;      /* a caller made progress since the progress thread did */
     unsigned turns;          /* of progress: the kernel is polled only in some of them */
-    int same_core_waits;     /* consecutive waits on a core shared with a peer */
+    struct same_core {
+        int waits;     /* consecutive ones on a core shared with a peer */
+        int64_t since; /* the time of the first */
+    } same_core;
 };
 
 #ifndef NDEBUG
