@@ -40,7 +40,7 @@ PLAIN = {
 # Computed from the figures of the others.
 DERIVED = ("goals", "summary")
 SECTIONS = ("machine", *COMPARISONS, *FIXED, *PLAIN, *DERIVED)
-DEADLINE = 900.0
+DEADLINE = 900.0  # seconds that a benchmark may take beyond its share
 
 
 def arguments() -> argparse.Namespace:
@@ -55,15 +55,15 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def call(name: str, words: list[str], output: IO[str] | None = None) -> bool:
+def call(name: str, words: list[str], output: IO[str] | None = None, seconds: float = 0) -> bool:
     print(f"\n== {name}", flush=True)
     try:
         process = subprocess.run(
-            words, stdin=subprocess.DEVNULL, stdout=output, timeout=DEADLINE, check=False
+            words, stdin=subprocess.DEVNULL, stdout=output, timeout=seconds + DEADLINE, check=False
         )
         return process.returncode == 0
     except subprocess.TimeoutExpired:
-        print(f"{name}: not done after {DEADLINE:.0f} s", file=sys.stderr, flush=True)
+        print(f"{name}: not done after {seconds + DEADLINE:.0f} s", file=sys.stderr, flush=True)
         return False
 
 
@@ -71,7 +71,7 @@ def run_comparison(name: str, args: argparse.Namespace, seconds: float = 0) -> b
     effort = "quick" if args.quick else "full"
     script = str(compare.BENCH / f"{name}.py")
     options = ["--effort", effort, "--seconds", f"{seconds:.0f}", "--output", str(args.output)]
-    return call(name, [sys.executable, script, *options])
+    return call(name, [sys.executable, script, *options], seconds=seconds)
 
 
 def run_plain(name: str, words: list[str], folder: Path) -> bool:

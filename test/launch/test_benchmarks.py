@@ -272,6 +272,23 @@ def test_what_the_time_does_not_allow_is_left_out(compare: Any, monkeypatch: pyt
     assert started == [str(i) for i in range(10)]
 
 
+def test_a_benchmark_may_use_its_share(compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large the share is, it is ended only long afterwards."""
+    runner = importlib.import_module("run")
+    deadlines = []
+
+    def start(*_: object, timeout: float, **__: object) -> subprocess.CompletedProcess[str]:
+        deadlines.append(timeout)
+        return subprocess.CompletedProcess([], 0)
+
+    monkeypatch.setattr(subprocess, "run", start)
+    monkeypatch.setattr(sys, "argv", ["run.py"])
+    args = runner.arguments()
+    shares = (0, 1200, 5000)
+    assert all(runner.run_comparison("busy", args, seconds) for seconds in shares)
+    assert [deadline - seconds for deadline, seconds in zip(deadlines, shares, strict=True)] == [900] * 3
+
+
 def test_a_peer_that_fails_is_left_out_and_named(compare: Any, capfd: pytest.CaptureFixture[str]) -> None:
     broken = compare.Peer("broken", ("sh", "-c", "echo 'no such library' >&2; exit 3", "sh"), ())
     comparison = compare.Comparison("some", compare.EFFORTS["tiny"], 0)
