@@ -1,4 +1,5 @@
-"""The commands of docs/running.md as they stand there, on hosts and in containers. Long: for the soak run.
+"""The commands of docs/running.md and docs/mpi.md as they stand there, on hosts and in containers. Long: for
+the soak run.
 
 jsrun is a stand-in, and so is what gives the pods of a Job of Kubernetes their index and names.
 """
@@ -28,7 +29,7 @@ from virtual_hosts import VirtualHosts
 pytestmark = pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "running.md").read_text()
+PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("running.md", "mpi.md"))
 SECONDS = 250.0  # of one command; pytest's own limit is 300
 STARTERS = r"(horovodrun|mpirun\S*|torchrun|srun|jsrun|salloc|sbatch|docker|HOROVOD_\w+=\S+) "
 
