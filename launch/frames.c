@@ -405,5 +405,6 @@ bool start_get(struct start *start, struct wire_reader *body)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         *numbers[i] = (int)wire_get_u32(body);
     place->host = 0;
-    return wire_done(body) && start->slot >= 0 && place->rank >= 0;
+    return wire_done(body) && start->slot >= 0 && start->epoch >= 0 && start->size > 0 && place->rank >= 0 &&
+           place->local_size > 0;
 }

@@ -157,8 +157,7 @@ static struct status_client **find_place(struct status_server *server)
     return NULL;
 }
 
-/* Takes ownership of the connection. */
-static void admit(struct status_server *server, int fd)
+void status_server_admit(struct status_server *server, int fd)
 {
     struct status_client **place = find_place(server);
     int other = place && platform_peer_is_same_user(fd) ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : -1;
@@ -185,7 +184,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     if (fd >= 0) {
-        admit(server, fd);
+        status_server_admit(server, fd);
     } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
         /* Without a descriptor for it the client stays in the queue, and would wake the loop at once. */
         uv_poll_stop(poll);

@@ -19,6 +19,9 @@ struct status_server {
     struct status_client *clients[MONITOR_ASKERS];
 };
 
+/* Answers a client, whose connection it takes ownership of. */
+void status_server_admit(struct status_server *server, int fd);
+
 /* Listens. If that is not possible, --status shows what the ranks of this host have written. */
 void status_server_open(struct status_server *server, struct monitor *monitor);
 void status_server_close(struct status_server *server); /* before the loop closes its handles */
