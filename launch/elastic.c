@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "net/crypto.h"
+#include "rendezvous/slots.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -510,27 +511,20 @@ static void leave(struct elastic *elastic, struct process *process)
     }
 }
 
-static void report(struct elastic *elastic, struct process *process, char *text)
+static void handle_report(struct elastic *elastic, struct process *process, const struct slot_report *report)
 {
     struct membership *membership = elastic->membership;
-    char *leaves = strstr(text, " leaves");
-    if (leaves) {
-        *leaves = '\0';
+    const struct membership_wait wait = {report->after, report->holds_state, report->lost_rank};
+    if (report->leaves)
         leave(elastic, process);
-    }
     int64_t now = clock_now();
-    struct membership_wait wait = {.after = -1, .lost_rank = -1};
-    int holds_state = 0;
     /* A process of the first epoch is in it from its start. */
-    if (strcmp(text, "ready") == 0 || (strcmp(text, "entered") == 0 && process->epoch == 0)) {
+    bool entered = report->kind == SLOT_ENTERED && process->epoch == 0;
+    elastic->table->waited = elastic->table->waited || report->kind == SLOT_WAITS;
+    if (entered || report->kind == SLOT_READY || report->kind == SLOT_WAITS)
         membership_waits(membership, now, process->slot, &wait);
-    } else if (sscanf(text, "waits %d %d %d", &wait.after, &holds_state, &wait.lost_rank) == 3) {
-        wait.holds_state = holds_state;
-        elastic->table->waited = true;
-        membership_waits(membership, now, process->slot, &wait);
-    } else if (strcmp(text, "done") == 0) {
+    else if (report->kind == SLOT_HAS_DONE)
         membership_done(membership, now, process->slot);
-    }
     elastic->act(elastic->table);
 }
 
@@ -543,13 +537,13 @@ static void on_reports(uv_poll_t *poll, int error, int events)
     (void)error;
     (void)events;
     while (!hvd_watch_next(elastic->watch, 0, &entry, &status)) {
-        char text[64], *rest;
+        char *rest;
+        struct slot_report report;
         long slot = strtol(entry.key, &rest, 10);
-        snprintf(text, sizeof text, "%.*s", (int)entry.length, (const char *)entry.value);
         struct process *process =
             rest != entry.key && !*rest && slot >= 0 && slot <= INT_MAX ? table_find(table, (int)slot) : NULL;
-        if (process)
-            report(elastic, process, text);
+        if (process && slot_report_read(&report, entry.value, entry.length))
+            handle_report(elastic, process, &report);
     }
 }
 

@@ -22,9 +22,9 @@ struct hvd_epochs {
     struct starter_watch watch;
     uint32_t seen; /* number of the news below; 0: none yet */
     struct slot_news news;
-    bool leaves;                   /* each report says so */
-    char report[64];               /* the last one, while it holds; "": none */
-    atomic_uint_least64_t noticed; /* epoch and notice of `news`, for hvd_epoch_notice in other threads */
+    bool leaves;                    /* each report says so */
+    char report[SLOT_REPORT_LIMIT]; /* the last one, while it holds; "": none */
+    atomic_uint_least64_t noticed;  /* epoch and notice of `news`, for hvd_epoch_notice in other threads */
 };
 
 /* The thread that watches the connection may not know that this one has closed it. */

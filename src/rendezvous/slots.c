@@ -5,7 +5,10 @@
 #include "base/status.h"
 #include "rendezvous/assignments.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define REPORT_PREFIX "report/"
@@ -77,6 +80,54 @@ hvd_code hvd_rendezvous_watch_slots(hvd_rendezvous *rendezvous, const char *job,
     char name[RENDEZVOUS_KEY_LIMIT + 1];
     return assignments_watch(rendezvous, slots_job(job, name), 0, REPORT_PREFIX, strlen(REPORT_PREFIX), watch,
                              status);
+}
+
+/* Reads a whole number in front of a blank or the end. */
+static bool read_number(const char **text, int *number)
+{
+    char *end;
+    errno = 0;
+    long value = strtol(*text, &end, 10);
+    bool found = end != *text && !errno && value >= INT_MIN && value <= INT_MAX && (*end == ' ' || !*end);
+    *text = *end == ' ' ? end + 1 : end;
+    *number = found ? (int)value : -1;
+    return found;
+}
+
+static bool read_wait(struct slot_report *report, const char *text)
+{
+    int holds_state = -1;
+    bool valid = read_number(&text, &report->after) && read_number(&text, &holds_state) &&
+                 read_number(&text, &report->lost_rank) && !*text;
+    report->kind = SLOT_WAITS;
+    report->holds_state = holds_state == 1;
+    return valid && (holds_state == 0 || holds_state == 1);
+}
+
+bool slot_report_read(struct slot_report *report, const void *text, size_t length)
+{
+    static const char waits[] = "waits ", leaves[] = " leaves";
+    static const struct {
+        const char *word;
+        enum slot_report_kind kind;
+    } words[] = {{"entered", SLOT_ENTERED}, {"ready", SLOT_READY}, {"done", SLOT_HAS_DONE}};
+    char own[SLOT_REPORT_LIMIT];
+    *report = (struct slot_report){.after = -1, .lost_rank = -1};
+    if (!length || length >= sizeof own || memchr(text, '\0', length))
+        return false;
+    memcpy(own, text, length);
+    own[length] = '\0';
+    size_t last = sizeof leaves - 1;
+    report->leaves = length >= last && strcmp(own + length - last, leaves) == 0;
+    if (report->leaves)
+        own[length - last] = '\0';
+    if (strncmp(own, waits, sizeof waits - 1) == 0)
+        return read_wait(report, own + sizeof waits - 1);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strcmp(own, words[i].word) == 0)
+            report->kind = words[i].kind;
+    }
+    return report->kind != SLOT_UNKNOWN || report->leaves;
 }
 
 /* ---- a slot -------------------------------------------------------------------------------------------- */

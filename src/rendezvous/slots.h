@@ -8,6 +8,7 @@
 #include "rendezvous/client.h"
 
 #define SLOT_REASON_LIMIT 256
+#define SLOT_REPORT_LIMIT 64
 
 /* The latest news for a slot. */
 struct slot_news {
@@ -19,6 +20,19 @@ struct slot_news {
 
 /* Returns false if the bytes are malformed. */
 bool slot_news_decode(struct slot_news *news, const uint8_t *bytes, size_t length);
+
+/* How far a slot is. */
+enum slot_report_kind { SLOT_UNKNOWN, SLOT_ENTERED, SLOT_READY, SLOT_WAITS, SLOT_HAS_DONE };
+
+struct slot_report {
+    enum slot_report_kind kind;
+    bool leaves;          /* it was asked to leave, in addition to that or alone */
+    int after, lost_rank; /* of SLOT_WAITS: the last epoch, and which rank it has lost there; -1: none */
+    bool holds_state;     /* the same: it could hand on the state of the training */
+};
+
+/* Returns false if the text makes no sense. */
+bool slot_report_read(struct slot_report *report, const void *text, size_t length);
 
 /* Enters the job of the slots; must be called first. */
 hvd_code slots_enter(struct rendezvous_client *client, const char *job, hvd_status *status);

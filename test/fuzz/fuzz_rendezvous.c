@@ -1,6 +1,6 @@
 /* fuzz_rendezvous.c - any bytes as the messages of members before they have links: questions to the store
  * (over an authenticated connection), answers, address records, offers of memory, fault records, news for
- * slots. The first byte selects one of them. */
+ * slots and their reports. The first byte selects one of them. */
 #include "base/fault.h"
 #include "base/platform.h"
 #include "rendezvous/connection.h"
@@ -8,6 +8,7 @@
 #include "transport/address_record.h"
 #include "transport/segment.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,7 +16,7 @@
 
 #define CHANNELS 2
 
-enum { AS_QUESTIONS, AS_QUESTION, AS_ANSWER, AS_RECORD, AS_OFFER, AS_FAULT, AS_NEWS, MODES };
+enum { AS_QUESTIONS, AS_QUESTION, AS_ANSWER, AS_RECORD, AS_OFFER, AS_FAULT, AS_NEWS, AS_REPORT, MODES };
 
 /* Frames are made around what the input gives, so that lengths are right often enough. */
 static void ask_server(const uint8_t *bytes, size_t length)
@@ -115,6 +116,23 @@ static void read_news(const uint8_t *bytes, size_t length)
     wire_writer_free(&again);
 }
 
+/* A report that is accepted says the same when it is written again. */
+static void read_report(const uint8_t *bytes, size_t length)
+{
+    static const char *const words[] = {"", "entered", "ready", "waits", "done"};
+    struct slot_report report, again;
+    char text[2 * SLOT_REPORT_LIMIT], numbers[SLOT_REPORT_LIMIT] = "";
+    if (!slot_report_read(&report, bytes, length))
+        return;
+    if (report.kind == SLOT_WAITS)
+        snprintf(numbers, sizeof numbers, " %d %d %d", report.after, report.holds_state, report.lost_rank);
+    snprintf(text, sizeof text, "%s%s%s", words[report.kind], numbers, report.leaves ? " leaves" : "");
+    if (!slot_report_read(&again, text, strlen(text)) || again.kind != report.kind ||
+        again.leaves != report.leaves || again.after != report.after || again.lost_rank != report.lost_rank ||
+        again.holds_state != report.holds_state)
+        abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 {
     struct question question;
@@ -142,6 +160,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         break;
     case AS_NEWS:
         read_news(bytes + 1, length - 1);
+        break;
+    case AS_REPORT:
+        read_report(bytes + 1, length - 1);
         break;
     }
     return 0;

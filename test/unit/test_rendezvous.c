@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "net/socket.h"
 #include "rendezvous/connection.h"
+#include "rendezvous/slots.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -1040,4 +1041,30 @@ TEST(test_a_child_has_no_watch)
     check_next(watch, "key", "x");
     hvd_watch_close(watch);
     hvd_rendezvous_stop(place.server);
+}
+
+TEST(test_reports_of_slots)
+{
+    struct slot_report report;
+    static const char wait[] = "waits 3 1 -1 leaves";
+    assert_true(slot_report_read(&report, wait, strlen(wait)));
+    assert_int_equal(report.kind, SLOT_WAITS);
+    assert_int_equal(report.after, 3);
+    assert_int_equal(report.lost_rank, -1);
+    assert_true(report.holds_state && report.leaves);
+    assert_true(slot_report_read(&report, "ready and more", strlen("ready")));
+    assert_int_equal(report.kind, SLOT_READY);
+    assert_false(report.leaves);
+    assert_true(slot_report_read(&report, " leaves", strlen(" leaves")) && report.leaves);
+    static const char *const wrong[] = {"",
+                                        "done ",
+                                        "waits 3 1",
+                                        "waits 3 2 1",
+                                        "waits 3 1 99999999999",
+                                        "waits 3 1 0 0",
+                                        "waits x 1 0",
+                                        "leaves",
+                                        "readyready"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_false(slot_report_read(&report, wrong[i], strlen(wrong[i])));
 }
