@@ -1,5 +1,5 @@
 /* fuzz_files.c - any text where people write: -H, the host file, the configuration file, the value
- * of a setting, and horovodrun's options. First byte: which of them. */
+ * of a setting, horovodrun's options, and what a discovery script prints. First byte: which of them. */
 #include "base/settings.h"
 #include "launch/hosts.h"
 #include "launch/options.h"
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { HOSTS, HOST_FILE, CONFIG_FILE, SETTING, OPTIONS, MODES };
+enum { HOSTS, HOST_FILE, CONFIG_FILE, SETTING, OPTIONS, DISCOVERED, MODES };
 
 static void read_hosts(const char *text, const char *path)
 {
@@ -47,6 +47,25 @@ static void parse_options(char *text)
     options_free(&options);
 }
 
+/* Slots are those of each line, or, if the text starts with a digit, that many for lines without any. */
+static void read_discovered(char *text)
+{
+    hvd_status status;
+    struct hosts hosts = {.apart = true};
+    int64_t slots = *text >= '0' && *text <= '9' ? *text - '0' : 0;
+    char *rest = NULL;
+    for (char *line = text; line; line = rest) {
+        rest = strchr(line, '\n');
+        if (rest)
+            *rest++ = '\0';
+        hosts_add_line(&hosts, line, slots, "a fuzzer", &status);
+    }
+    for (int i = 0; i < hosts.count; i++)
+        if (!*hosts.list[i].name || hosts.list[i].slots < 0)
+            abort();
+    hosts_free(&hosts);
+}
+
 static void give_setting(const char *text)
 {
     hvd_status status;
@@ -79,6 +98,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         read_config_file(path);
     else if (mode == SETTING)
         give_setting(text);
+    else if (mode == DISCOVERED)
+        read_discovered(text);
     else
         parse_options(text);
     close(file);
