@@ -115,6 +115,8 @@ class Example:
         script.chmod(0o755)
         words = ["-np", "2", "--min-np", "1", "--max-np", "3", "--host-discovery-script", str(script)]
         more = ["--batches-per-commit", "2", "--epochs", "200"]
+        if framework == "keras":  # its epochs are long, and JAX has one core for two ranks
+            more += ["--steps", "150", "--batch-size", "32"]
         path = str(EXAMPLES / framework / "elastic_mnist.py")
         environment = launcher.environment(KERAS_BACKEND=backend, OMP_NUM_THREADS="1")
         self.output = launcher.folder / "output"
