@@ -18,6 +18,7 @@ from horovod.tensorflow.data import registry
 from horovod.tensorflow.data.compute_service import TfDataServiceConfig
 from horovod.tensorflow.data.registry import ComputeClient, ComputeService
 
+pytestmark = pytest.mark.own_process  # all in this process
 KEY = b"k" * 32
 
 

@@ -272,6 +272,7 @@ def check_said(said: list[str | None], name: str) -> None:
     assert re.match(r"parameters differ since step 6-10: .*" + name, said[1] or ""), said
 
 
+@pytest.mark.two_or_three
 class TestJax:
     """optax's optimizers see the parameters before a step: those that the step before has made."""
 
@@ -305,6 +306,7 @@ class TestJax:
         check_said(said, "bias")
 
 
+@pytest.mark.two_or_three
 class TestKeras:
     @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "eager"])
     def test_flipped_bit(self, said: list[str | None], compiled: bool) -> None:
@@ -338,6 +340,7 @@ class TestKeras:
         assert said == ([None] * 2 if hvd.size() > 1 else [])
 
 
+@pytest.mark.two_or_three
 class TestTensorFlow:
     """Optimizers of TensorFlow 1, in functions and in sessions."""
 

@@ -179,7 +179,10 @@ class MXNet(NumPy):
         return [float(each.asnumpy()[0]) for each in made]
 
 
-@pytest.fixture(params=[NumPy, Copied, Torch, TensorFlow, JAX, MXNet], ids=lambda kind: kind.__name__)
+COMPILED = [pytest.param(kind, marks=pytest.mark.two_or_three) for kind in (TensorFlow, JAX)]
+
+
+@pytest.fixture(params=[NumPy, Copied, Torch, *COMPILED, MXNet], ids=lambda kind: kind.__name__)
 def framework(request: pytest.FixtureRequest) -> Any:
     return request.param()
 

@@ -36,6 +36,7 @@ from horovod.jax import primitive  # noqa: E402
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 6  # divisible by 1, 2 and 3
 on_two_ranks = pytest.mark.skipif(horovod.size() != 2, reason="two ranks show it")
+two_or_three = pytest.mark.two_or_three
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -91,7 +92,7 @@ def of_all_ranks(size: int, outer: Callable[[Any], Any], x: Any) -> Any:
     return jax.jit(outer(lambda values: jnp.sum(losses(values))))(x)
 
 
-@pytest.mark.parametrize("order", [1, pytest.param(2, marks=on_two_ranks)])
+@pytest.mark.parametrize("order", [pytest.param(1, marks=two_or_three), pytest.param(2, marks=on_two_ranks)])
 def test_derivatives_are_those_of_lax(rank: int, size: int, order: int) -> None:
     """Of the sum of all ranks' losses, by a rank's own part; the second ones along a direction."""
     everything = jnp.linspace(0.1, 1.3, ROWS * size)
@@ -118,6 +119,7 @@ def test_values_and_forward_derivatives_are_those_of_lax(rank: int, size: int) -
 # ---- values --------------------------------------------------------------------------------------------
 
 
+@two_or_three
 def test_a_tree_of_all_types_in_one_call(rank: int, size: int) -> None:
     tree = {name: jnp.asarray(np.array([rank + 1, 2]), name) for name in _core.dtypes}
     jaxpr = jax.make_jaxpr(partial(hvd.allreduce, op=hvd.Max))(tree["float32"])
@@ -129,6 +131,7 @@ def test_a_tree_of_all_types_in_one_call(rank: int, size: int) -> None:
         assert np.asarray(array).astype(complex).real.tolist() == expected, name
 
 
+@two_or_three
 def test_shapes_eagerly(rank: int, size: int) -> None:
     assert hvd.allreduce(3.5) == 3.5
     assert hvd.allreduce(jnp.ones((0, 3))).shape == (0, 3)
@@ -145,6 +148,7 @@ def test_shapes_eagerly(rank: int, size: int) -> None:
     assert halves.tolist() == [0, 0]
 
 
+@two_or_three
 def test_uneven_reducescatter_has_a_gradient(rank: int, size: int) -> None:
     gradient = jax.grad(lambda x: jnp.sum(hvd.reducescatter(x) * (rank + 1.0)))(jnp.ones(4))
     owners = [r for r in range(size) for _ in range(4 // size + (r < 4 % size))]
@@ -356,6 +360,7 @@ def shard(array: Any) -> Any:
     return array[hvd.rank() :: hvd.size()]
 
 
+@two_or_three
 @pytest.mark.parametrize("compiled", [False, True])
 def test_gradients_count_steps(compiled: bool, counted_steps: Any) -> None:
     step = hvd.value_and_grad(prediction_error)
@@ -368,6 +373,7 @@ def test_gradients_count_steps(compiled: bool, counted_steps: Any) -> None:
     assert counted_steps(train) == 4
 
 
+@two_or_three
 @pytest.mark.parametrize("passes", [1, 2])
 def test_optimizers_count_steps(passes: int, counted_steps: Any) -> None:
     optax = pytest.importorskip("optax", reason="optax is not installed")
@@ -428,6 +434,7 @@ def test_value_and_grad_equals_one_process() -> None:
         np.testing.assert_allclose(actual[name], expected[name], rtol=1e-6)
 
 
+@two_or_three
 def test_broadcast_parameters(rank: int, size: int) -> None:
     tree = {"w": jnp.full((2, 2), rank, "bfloat16"), "step": rank, "key": jax.random.key(rank)}
     same = hvd.broadcast_parameters(tree, root_rank=size - 1)

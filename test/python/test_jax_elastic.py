@@ -15,6 +15,8 @@ import jax.numpy as jnp  # noqa: E402
 import horovod.jax as hvd  # noqa: E402
 from horovod.common import epochs  # noqa: E402
 
+pytestmark = pytest.mark.two_or_three
+
 
 def joins(state: Any, holds: bool) -> None:
     """Synchronizes as if this process had just joined with a commit, or without one."""

@@ -30,6 +30,8 @@ on_several_ranks = pytest.mark.skipif(horovod.size() < 2, reason="several ranks 
 on_one_backend = pytest.mark.skipif(
     BACKEND != "torch", reason="alike on all back ends; PyTorch is the fastest"
 )
+if BACKEND == "tensorflow":  # the jobs of the others have 2 ranks
+    pytestmark = pytest.mark.two_or_three
 ROWS, BATCH, STEPS = 4, 12, 4  # a batch of all ranks is divisible by 1, 2, 3 and 4
 Make = Callable[[], Any]
 

@@ -277,6 +277,7 @@ def test_frozen_parameters(rank: int, size: int) -> None:
     check_equal(model, expected)
 
 
+@pytest.mark.two_or_three
 def test_compiled_step(rank: int, size: int) -> None:
     model, optimizer = distributed(OPTIMIZERS["sgd"])
     step_function = torch.compile(optimizer.step, backend="eager")

@@ -208,7 +208,10 @@ class MXNet(Framework):
             return [self.apply(each, [given[source] for source in each.sources]) for each in operations]
 
 
-@pytest.fixture(params=[TensorFlow, JAX, MXNet], ids=lambda kind: kind.__name__)
+COMPILED = [pytest.param(kind, marks=pytest.mark.two_or_three) for kind in (TensorFlow, JAX)]
+
+
+@pytest.fixture(params=[*COMPILED, MXNet], ids=lambda kind: kind.__name__)
 def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     made, size = request.param(), horovod.size()
     monkeypatch.setenv("HOROVOD_DYNAMIC_PROCESS_SETS", "1")

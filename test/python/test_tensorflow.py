@@ -18,7 +18,6 @@ import horovod.tensorflow as hvd  # noqa: E402
 from horovod import _core  # noqa: E402
 
 TYPES = [name for name in _core.dtypes if hasattr(tf, name)]
-on_two_ranks = pytest.mark.skipif(horovod.size() != 2, reason="two ranks show it")
 on_several_ranks = pytest.mark.skipif(horovod.size() == 1, reason="one rank can't disagree with itself")
 
 
@@ -108,6 +107,7 @@ def test_alltoall_with_splits(way: Any, rank: int, size: int) -> None:
     assert np.allclose(mine, np.concatenate([own(r, rows + 1)[before : before + rank] for r in range(size)]))
 
 
+@pytest.mark.two_or_three
 @pytest.mark.parametrize("dtype", TYPES)
 def test_types(dtype: str, rank: int, size: int) -> None:
     x = tf.cast(tf.constant([1, 0, rank % 2]), dtype)
@@ -267,6 +267,7 @@ def cases(rank: int, size: int) -> dict[str, tuple[Callable[[Any], Any], Any]]:
     }
 
 
+@pytest.mark.two_or_three
 @WAYS
 @pytest.mark.parametrize("name", cases(0, 1))
 def test_gradients(way: Any, name: str, rank: int, size: int) -> None:

@@ -15,6 +15,7 @@ tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
 import horovod.tensorflow as hvd  # noqa: E402
 from horovod.tensorflow import functions, library, mpi_ops, util  # noqa: E402
 
+pytestmark = pytest.mark.two_or_three
 v1 = tf.compat.v1
 STEPS = 4
 
