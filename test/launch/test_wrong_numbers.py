@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
 from conftest import Launcher, wait_until
 
 pytest.importorskip("torch")
+long = pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
 
 # A network that trains; `steps` 0: until the job is ended. At step `at` (from 1 on) rank `who` goes wrong.
 PROGRAM = """
@@ -56,7 +58,7 @@ def lines_of(text: str, words: str) -> list[str]:
     return [line for line in text.splitlines() if words in line]
 
 
-@pytest.mark.parametrize(("ranks", "who"), [(2, 1), (3, 0), (4, 2)])
+@pytest.mark.parametrize(("ranks", "who"), [(2, 1), (3, 0), pytest.param(4, 2, marks=long)])
 def test_nan_is_named_on_its_rank(launcher: Launcher, ranks: int, who: int) -> None:
     done = launcher.run("-np", str(ranks), *launcher.python(PROGRAM), "nan", "12", str(who), "20")
     assert done.returncode == 0, done.stderr
@@ -71,7 +73,7 @@ def test_nan_is_named_on_its_rank(launcher: Launcher, ranks: int, who: int) -> N
     assert match[2] in ("0.weight", "0.bias", "2.weight", "2.bias")
 
 
-@pytest.mark.parametrize(("ranks", "who"), [(2, 0), (3, 2), (4, 1)])
+@pytest.mark.parametrize(("ranks", "who"), [(2, 0), (3, 2), pytest.param(4, 1, marks=long)])
 def test_flipped_bit_is_named(launcher: Launcher, ranks: int, who: int) -> None:
     options = ["-np", str(ranks), "--check-parameters", "5"]
     done = launcher.run(*options, *launcher.python(PROGRAM), "bit", "12", str(who), "20")

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import textwrap
 
 import pytest
 from conftest import Launcher
 
-# Each has two parameters and trains `steps` steps. "nan": the loss of rank 1 is NaN at step 12. "scale": a
+# Each trains two parameters for `steps` steps. "nan": the loss of rank 1 is NaN at step 12. "scale": with a
 # dynamic loss scale, which starts far too high and grows every 10 steps.
-JAX = """
-import sys
+IMPORT_JAX = """
 import jax, jax.numpy as jnp, optax
 import horovod.jax as hvd
-
-how, what, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
-hvd.init()
+"""
+JAX = """
 params = {"weight": jnp.ones(4), "bias": jnp.zeros(())}
 inner = optax.apply_if_finite(optax.sgd(0.01), 1000) if what == "scale" else optax.sgd(0.01)
 optimizer = hvd.DistributedOptimizer(inner) if how == "optimizer" else optax.sgd(0.01)
@@ -50,13 +49,11 @@ for count in range(1, steps + 1):
     params, state, scale = step(params, state, x, wrong, scale, count)
 finite = all(jnp.isfinite(each).all() for each in jax.tree.leaves(params))
 """
-TENSORFLOW = """
-import sys
+IMPORT_TENSORFLOW = """
 import keras, tensorflow as tf
 import horovod.tensorflow as hvd
-
-how, what, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
-hvd.init()
+"""
+TENSORFLOW = """
 keras.utils.set_random_seed(1)
 scaled = what == "scale"
 model = keras.Sequential([keras.layers.Dense(1, dtype="mixed_float16" if scaled else "float32")])
@@ -84,41 +81,39 @@ finite = all(bool(tf.reduce_all(tf.math.is_finite(each))) for each in model.trai
 """
 END = """
 metrics = hvd.metrics(flat=True)
-steps, wrong = (int(metrics["horovod/" + name]) for name in ("steps", "nonfinite_tensors"))
-print("finite", finite, "steps", steps, "wrong", wrong)
+counted, wrong = (int(metrics["horovod/" + name]) for name in ("steps", "nonfinite_tensors"))
+print(how, what, "finite", finite, "steps", counted, "wrong", wrong, flush=True)
+hvd.shutdown()
 """
-
-PROGRAMS = {"jax": JAX, "tensorflow": TENSORFLOW}
-STYLES = [("jax", "gradients"), ("jax", "optimizer"), ("tensorflow", "tape"), ("tensorflow", "keras")]
+PROGRAMS = {"jax": (IMPORT_JAX, JAX), "tensorflow": (IMPORT_TENSORFLOW, TENSORFLOW)}
 
 
-def run(launcher: Launcher, framework: str, how: str, what: str, steps: int) -> tuple[list[str], str]:
-    """Returns the lines about wrong numbers, and what the program says at its end."""
+def program_of(framework: str, how: str) -> str:
+    """Two lives of one job, as importing the framework takes longest."""
+    imports, body = PROGRAMS[framework]
+    lives = f'for how, what, steps in (({how!r}, "scale", 100), ({how!r}, "nan", 42)):\n    hvd.init()\n'
+    return imports + lives + textwrap.indent(body + END, "    ")
+
+
+@pytest.mark.parametrize(
+    ("framework", "how"),
+    [("jax", "gradients"), ("jax", "optimizer"), ("tensorflow", "tape"), ("tensorflow", "keras")],
+)
+def test_a_nan_is_named_and_a_loss_scale_is_no_alarm(launcher: Launcher, framework: str, how: str) -> None:
     if importlib.util.find_spec(framework) is None or importlib.util.find_spec("optax") is None:
         pytest.skip(f"{framework} is not installed")
-    program = launcher.python(PROGRAMS[framework] + END)
-    done = launcher.run("-np", "2", *program, how, what, str(steps), seconds=240)
+    done = launcher.run("-np", "2", *launcher.python(program_of(framework, how)), seconds=240)
     assert done.returncode == 0, done.stderr
-    lines = (done.stdout + done.stderr).splitlines()
-    return [line for line in lines if "in this rank's input" in line], done.stdout
-
-
-@pytest.mark.parametrize(("framework", "how"), STYLES)
-def test_nan_is_named(launcher: Launcher, framework: str, how: str) -> None:
-    found, text = run(launcher, framework, how, "nan", 42)
-    assert text.count("finite False") == 2
-    assert len(found) == 1, found
+    found = [line for line in (done.stdout + done.stderr).splitlines() if "in this rank's input" in line]
+    assert len(found) == 1, found  # and none of the loss scale
     match = re.search(r"\[(\d)\]: NaN in .* of (\S.*) at step (\d+), before it was reduced", found[0])
     assert match and match[1] == "1" and abs(int(match[3]) - 12) <= 1, found
-
-
-@pytest.mark.parametrize(("framework", "how"), STYLES)
-def test_a_loss_scale_is_no_alarm(launcher: Launcher, framework: str, how: str) -> None:
-    found, text = run(launcher, framework, how, "scale", 100)
-    assert text.count("finite True") == 2
-    assert not found
-    numbers = re.findall(r"steps (\d+) wrong (\d+)", text)
+    assert done.stdout.count("nan finite False") == done.stdout.count("scale finite True") == 2
+    numbers = [
+        (int(steps), int(wrong))
+        for steps, wrong in re.findall(r"scale finite True steps (\d+) wrong (\d+)", done.stdout)
+    ]
     if how == "keras":  # a step that is left out is neither reduced nor counted
-        assert all(int(steps) < 90 and wrong == "0" for steps, wrong in numbers)
+        assert all(steps < 90 and wrong == 0 for steps, wrong in numbers)
     else:
-        assert all(int(steps) == 100 and int(wrong) > 20 for steps, wrong in numbers)
+        assert all(steps == 100 and wrong > 20 for steps, wrong in numbers)
