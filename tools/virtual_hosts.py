@@ -72,11 +72,18 @@ class UnavailableError(Exception):
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = DEADLINE) -> bool:
+    """Asks until the condition holds; between two answers it sleeps for twice as long as one took.
+
+    Many conditions start a program, which would otherwise keep a core busy.
+    """
     end = time.monotonic() + seconds
+    asked = time.monotonic()
     while not condition():
-        if time.monotonic() > end:
+        answered = time.monotonic()
+        if answered > end:
             return False
-        time.sleep(0.01)
+        time.sleep(min(max(0.01, 2 * (answered - asked)), 0.25))
+        asked = time.monotonic()
     return True
 
 
