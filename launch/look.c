@@ -1,7 +1,6 @@
 /* look.c - see look.h. */
 #include "look.h"
 
-#include "base/clock.h"
 #include "base/status.h"
 
 #include <stdlib.h>
@@ -37,13 +36,14 @@ static void on_timer(uv_timer_t *timer)
 {
     struct look *look = timer->data;
     int count;
-    if (!look->deadline) {
+    if (!look->asked) {
         host_pages_read(look->pages);
         host_pages_ask(look->pages, look->stacks,
                        look->table->attached ? look->table->attached : look->table->id);
-        look->deadline = clock_now() + PAGES_ANSWER_MILLISECONDS * CLOCK_SECOND / 1000;
+        look->patience = patience_of(PAGES_ANSWER_MILLISECONDS * CLOCK_SECOND / 1000);
+        look->asked = true;
     }
-    bool last = clock_now() >= look->deadline;
+    bool last = patience_ends(&look->patience);
     if (!host_pages_answers(look->pages, last) && !last) {
         uv_timer_start(timer, on_timer, PAGES_TICK_MILLISECONDS, 0);
         return;
@@ -68,7 +68,7 @@ hvd_code look_start(struct look *look, enum stacks stacks, hvd_status *status)
         look->stacks = stacks;
     if (look->pages)
         return HVD_OK;
-    look->deadline = 0;
+    look->asked = false;
     look->pages = host_pages_create();
     if (!look->pages)
         return status_no_memory(status);

@@ -6,6 +6,8 @@
 #include "host_pages.h"
 #include "processes.h"
 
+#include "base/patience.h"
+
 struct look {
     struct table *table;
     /* Gets the views, which it owns, and frees their list; called once for each look. */
@@ -13,7 +15,8 @@ struct look {
     uv_timer_t timer;
     struct host_pages *pages; /* of the look that is under way; NULL: none is */
     enum stacks stacks;       /* of which ranks */
-    int64_t deadline;         /* of the answers with stacks; 0: no rank was asked yet */
+    bool asked;               /* ranks for their stacks, */
+    struct patience patience; /* and waits for these */
 };
 
 void look_init(struct look *look, struct table *table,

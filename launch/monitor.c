@@ -11,8 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VIEWS_OF_RANK 4       /* at most, of a host: a process may have had several pages */
-#define VIEWS_OF_JOB  0x40000 /* of an attached job, whose size is not known at first */
+#define TICK_MILLISECONDS 50
+#define VIEWS_OF_RANK     4       /* at most, of a host: a process may have had several pages */
+#define VIEWS_OF_JOB      0x40000 /* of an attached job, whose size is not known at first */
 
 /* ---- what a look has found ----------------------------------------------------------------------------- */
 
@@ -248,7 +249,7 @@ static void finish(struct monitor *monitor)
     struct job_views job_views = {0};
     struct monitor_asker served[MONITOR_ASKERS];
     int count = take_served(monitor, served);
-    uv_timer_stop(&monitor->deadline);
+    uv_timer_stop(&monitor->timer);
     monitor->complete = monitor->hosts && !waits_for_answers(monitor);
     if (monitor->hosts)
         make_job_views(monitor, &job_views);
@@ -261,9 +262,11 @@ static void finish(struct monitor *monitor)
     job_views_free(&job_views);
 }
 
-static void on_deadline(uv_timer_t *timer)
+static void on_timer(uv_timer_t *timer)
 {
-    finish(timer->data);
+    struct monitor *monitor = timer->data;
+    if (patience_ends(&monitor->patience))
+        finish(monitor);
 }
 
 void monitor_host_done(struct monitor *monitor, uint32_t number, int host)
@@ -326,7 +329,8 @@ static void start(struct monitor *monitor)
         ask_hosts(monitor);
     bool waits = monitor->hosts && waits_for_answers(monitor);
     double most = monitor->stacks == STACKS_NONE ? MONITOR_SECONDS : MONITOR_STACK_SECONDS;
-    uv_timer_start(&monitor->deadline, on_deadline, waits ? (uint64_t)(most * 1000) : 0, 0);
+    monitor->patience = patience_of(waits ? (int64_t)(most * CLOCK_SECOND) : 0);
+    uv_timer_start(&monitor->timer, on_timer, waits ? TICK_MILLISECONDS : 0, TICK_MILLISECONDS);
 }
 
 /* ---- askers -------------------------------------------------------------------------------------------- */
@@ -335,8 +339,8 @@ void monitor_init(struct monitor *monitor, struct table *table)
 {
     *monitor = (struct monitor){.table = table};
     look_init(&monitor->look, table, on_look);
-    uv_timer_init(&table->loop, &monitor->deadline);
-    monitor->deadline.data = monitor;
+    uv_timer_init(&table->loop, &monitor->timer);
+    monitor->timer.data = monitor;
     table->monitor = monitor;
 }
 

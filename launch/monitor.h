@@ -10,6 +10,8 @@
 #include "job_views.h"
 #include "look.h"
 
+#include "base/patience.h"
+
 #define MONITOR_SECONDS       1.5
 #define MONITOR_STACK_SECONDS 3.0 /* ranks take up to PAGES_ANSWER_MILLISECONDS of it */
 #define MONITOR_ASKERS        8
@@ -29,7 +31,8 @@ enum monitor_host { MONITOR_NOT_ASKED, MONITOR_ASKED, MONITOR_UNREACHED, MONITOR
 struct monitor {
     struct table *table;
     struct look look; /* at the processes of this one */
-    uv_timer_t deadline;
+    uv_timer_t timer; /* of the look under way */
+    struct patience patience;
     struct monitor_asker askers[MONITOR_ASKERS];
     int asker_count;
     uint32_t number; /* of the last look */

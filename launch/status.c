@@ -7,7 +7,7 @@
 #include "status_text.h"
 #include "status_trace.h"
 
-#include "base/clock.h"
+#include "base/patience.h"
 #include "base/status.h"
 
 #include <limits.h>
@@ -34,9 +34,10 @@ static enum stacks stacks_of(const struct options *options)
 
 static void take_stacks(struct host_pages *pages, const struct options *options)
 {
-    int64_t deadline = clock_now() + PAGES_ANSWER_MILLISECONDS * CLOCK_SECOND / 1000;
     host_pages_ask(pages, stacks_of(options), options->job);
-    while (!host_pages_answers(pages, clock_now() >= deadline) && clock_now() < deadline)
+    struct patience patience = patience_of(PAGES_ANSWER_MILLISECONDS * CLOCK_SECOND / 1000);
+    bool last = false;
+    while (!host_pages_answers(pages, last = patience_ends(&patience)) && !last)
         pause_for(PAGES_TICK_MILLISECONDS / 1000.0);
 }
 

@@ -3,7 +3,7 @@
 #include "status_client.h"
 #include "status_server.h"
 
-#include "base/clock.h"
+#include "base/patience.h"
 #include "base/platform.h"
 #include "base/status.h"
 #include "net/socket.h"
@@ -241,12 +241,12 @@ static void on_timer(uv_timer_t *timer)
 }
 
 /* Returns true if an answer is missing for which there is time. */
-static bool waits(struct launchers *launchers, double seconds)
+static bool waits(struct launchers *launchers, struct patience *first, struct patience *whole)
 {
-    bool missing = false;
+    bool missing = false, first_ends = patience_ends(first), whole_ends = patience_ends(whole);
     for (int i = 0; i < launchers->count; i++) {
         struct launcher *launcher = &launchers->list[i];
-        if (!launcher->ended && seconds > (launcher->heard ? JOB_VIEW_SECONDS : LAUNCHER_SECONDS))
+        if (!launcher->ended && (launcher->heard ? whole_ends : first_ends))
             fail(launcher, "it does not answer");
         missing = missing || !launcher->ended;
     }
@@ -263,7 +263,6 @@ static void close_handle(uv_handle_t *handle, void *argument)
 void launchers_ask(const char *job, enum stacks stacks, struct launchers *launchers,
                    struct job_views *job_views)
 {
-    int64_t start = clock_now();
     uv_loop_t loop;
     uv_timer_t timer;
     *launchers = (struct launchers){0};
@@ -274,7 +273,9 @@ void launchers_ask(const char *job, enum stacks stacks, struct launchers *launch
     uv_timer_start(&timer, on_timer, TICK_MILLISECONDS, TICK_MILLISECONDS);
     for (int i = 0; i < launchers->count; i++)
         ask(&launchers->list[i], stacks, &loop, job_views);
-    while (waits(launchers, (double)(clock_now() - start) / CLOCK_SECOND))
+    struct patience first = patience_of((int64_t)(LAUNCHER_SECONDS * CLOCK_SECOND));
+    struct patience whole = patience_of((int64_t)(JOB_VIEW_SECONDS * CLOCK_SECOND));
+    while (waits(launchers, &first, &whole))
         uv_run(&loop, UV_RUN_ONCE);
     for (int i = 0; i < launchers->count; i++)
         frames_close(&launchers->list[i].frames);

@@ -1,7 +1,7 @@
 /* bounded_call.c - see bounded_call.h. */
 #include "engine/bounded_call.h"
 
-#include "base/clock.h"
+#include "base/patience.h"
 #include "base/platform.h"
 #include "base/thread.h"
 
@@ -16,17 +16,18 @@ static void *run(void *argument)
     return NULL;
 }
 
-bool bounded_call_wait(struct bounded_call *bounded_call, int64_t deadline, const atomic_bool *stop)
+bool bounded_call_wait(struct bounded_call *bounded_call, int64_t time, const atomic_bool *stop)
 {
+    struct patience patience = patience_of(time);
     while (atomic_load(&bounded_call->state) == BOUNDED_CALL_RUNS && !atomic_load(stop) &&
-           clock_now() < deadline)
+           !patience_ends(&patience))
         futex_wait(&bounded_call->state, BOUNDED_CALL_RUNS,
-                   clock_earlier(deadline, clock_now() + CLOCK_SECOND / 20));
+                   clock_now() + clock_earlier(patience.left, PATIENCE_STEP / 2));
     return atomic_load(&bounded_call->state) != BOUNDED_CALL_RUNS;
 }
 
 /* Its stack is as large as that of any thread: audit hooks of a program run in it (src/bind/stacks.c). */
-bool bounded_call_run(struct bounded_call *bounded_call, int64_t deadline, const atomic_bool *stop)
+bool bounded_call_run(struct bounded_call *bounded_call, int64_t time, const atomic_bool *stop)
 {
     pthread_t thread;
     if (atomic_load(&bounded_call->state) == BOUNDED_CALL_RUNS)
@@ -37,7 +38,7 @@ bool bounded_call_run(struct bounded_call *bounded_call, int64_t deadline, const
         return false;
     }
     pthread_detach(thread);
-    return bounded_call_wait(bounded_call, deadline, stop);
+    return bounded_call_wait(bounded_call, time, stop);
 }
 
 void bounded_call_forget(struct bounded_call *bounded_call)

@@ -1,5 +1,6 @@
 /* bounded_call.h - a function that may hang is run in a thread of its own, for which nobody waits longer than
- * until a deadline. A bounded call runs at most once at a time: one that hangs is not started again. */
+ * a time limit, in ns (base/patience.h). A bounded call runs at most once at a time: one that hangs is not
+ * started again. */
 #ifndef HVD_ENGINE_BOUNDED_CALL_H
 #define HVD_ENGINE_BOUNDED_CALL_H
 
@@ -14,10 +15,10 @@ struct bounded_call {
 
 /* Returns true if it has run to its end. Otherwise no thread could be started, it still runs, or `stop`
  * became true. One thread at a time. */
-bool bounded_call_run(struct bounded_call *bounded_call, int64_t deadline, const atomic_bool *stop);
+bool bounded_call_run(struct bounded_call *bounded_call, int64_t time, const atomic_bool *stop);
 
-/* Returns true if it does not run, at the latest at the deadline. */
-bool bounded_call_wait(struct bounded_call *bounded_call, int64_t deadline, const atomic_bool *stop);
+/* Returns true if it does not run, at the latest after that time. */
+bool bounded_call_wait(struct bounded_call *bounded_call, int64_t time, const atomic_bool *stop);
 
 /* In a child of fork(), which does not have the thread. */
 void bounded_call_forget(struct bounded_call *bounded_call);

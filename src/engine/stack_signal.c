@@ -3,7 +3,7 @@
  * unwinding without a lock (since glibc 2.35). */
 #include "engine/stack_signal.h"
 
-#include "base/clock.h"
+#include "base/patience.h"
 #include "base/platform.h"
 #include "horovod.h"
 
@@ -75,8 +75,8 @@ void stack_signal_close(void)
     handle_by(SIG_DFL);
 }
 
-int stack_signal_take(pid_t thread, void (*also)(int signal), void **addresses, int capacity,
-                      int64_t deadline, const atomic_bool *stop)
+int stack_signal_take(pid_t thread, void (*also)(int signal), void **addresses, int capacity, int64_t time,
+                      const atomic_bool *stop)
 {
     unsigned state = atomic_load(&capture.state), wanted = WANTED;
     if (state == TAKING || !is_handled_by(take))
@@ -85,8 +85,10 @@ int stack_signal_take(pid_t thread, void (*also)(int signal), void **addresses, 
     atomic_store(&capture.also, also);
     atomic_store(&capture.state, WANTED);
     if (syscall(SYS_tgkill, getpid(), thread, HVD_STACK_SIGNAL) == 0) {
-        while ((state = atomic_load(&capture.state)) != TAKEN && !atomic_load(stop) && clock_now() < deadline)
-            futex_wait(&capture.state, state, clock_earlier(deadline, clock_now() + CLOCK_SECOND / 20));
+        struct patience patience = patience_of(time);
+        while ((state = atomic_load(&capture.state)) != TAKEN && !atomic_load(stop) &&
+               !patience_ends(&patience))
+            futex_wait(&capture.state, state, clock_now() + clock_earlier(patience.left, PATIENCE_STEP / 2));
     }
     atomic_compare_exchange_strong(&capture.state, &wanted, IDLE);
     if (atomic_load(&capture.state) != TAKEN)

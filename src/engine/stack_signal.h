@@ -15,9 +15,10 @@ void stack_signal_close(void);
 
 /* Interrupts the thread; system calls that the kernel does not restart end early there. `also`, if not NULL,
  * is called by the handler, there. Returns the number of return addresses, the innermost first; 0: the
- * program has a handler of its own, the thread has ended or blocks the signal, or `stop` became true. */
-int stack_signal_take(pid_t thread, void (*also)(int signal), void **addresses, int capacity,
-                      int64_t deadline, const atomic_bool *stop);
+ * program has a handler of its own, the thread has ended or blocks the signal for that time, or `stop` became
+ * true. */
+int stack_signal_take(pid_t thread, void (*also)(int signal), void **addresses, int capacity, int64_t time,
+                      const atomic_bool *stop);
 
 /* In a child of fork(). */
 void stack_signal_forget(void);

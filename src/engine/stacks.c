@@ -211,7 +211,7 @@ static bool take_by_source(struct stacks *stacks)
         if (thread && thread != found.program)
             asked.threads[asked.count++] = thread;
     }
-    if (!bounded_call_run(&ask_source, clock_now() + SOURCE_TIME, &stacks->stop) || !asked.length)
+    if (!bounded_call_run(&ask_source, SOURCE_TIME, &stacks->stop) || !asked.length)
         return false;
     found.how = "asked";
     found.length = asked.length < sizeof found.frames ? asked.length : sizeof found.frames;
@@ -221,8 +221,8 @@ static bool take_by_source(struct stacks *stacks)
 
 static void take_by_signal(struct stacks *stacks)
 {
-    found.count = stack_signal_take(found.program, source.mark, found.addresses, ADDRESSES,
-                                    clock_now() + SIGNAL_TIME, &stacks->stop);
+    found.count =
+        stack_signal_take(found.program, source.mark, found.addresses, ADDRESSES, SIGNAL_TIME, &stacks->stop);
     if (!found.count)
         return;
     found.how = "signal";
@@ -251,7 +251,7 @@ static void answer(struct stacks *stacks, unsigned question)
     page_stack_answer(stacks->page, question, found.answer, found.used, false);
     if (bounded_call_wait(&add_details, 0, &stacks->stop)) {
         detailed = found;
-        if (bounded_call_run(&add_details, clock_now() + DETAILS_TIME, &stacks->stop)) {
+        if (bounded_call_run(&add_details, DETAILS_TIME, &stacks->stop)) {
             memcpy(found.answer, detailed.answer, detailed.used);
             found.used = detailed.used;
         }
@@ -337,7 +337,7 @@ hvd_code hvd_set_stack_source(const hvd_stack_source *given, hvd_status *status)
     memset(&source, 0, sizeof source);
     if (given)
         source = *given;
-    bool ended = bounded_call_wait(&ask_source, clock_now() + CLOCK_SECOND, &never);
+    bool ended = bounded_call_wait(&ask_source, CLOCK_SECOND, &never);
     pthread_mutex_unlock(&turn);
     return ended ? status_ok(status)
                  : status_set(status, HVD_TIMED_OUT,
