@@ -85,8 +85,9 @@ struct platform_load platform_load(void);
 /* What the system shows of a thread of this process. */
 struct platform_thread {
     char state;
-    char call[16];   /* the system call in which it sleeps; "": none, or unknown */
-    char object[96]; /* the file of that call, as a path, "pipe:[1]" or "socket:[2]" */
+    char call[16];              /* the system call in which it sleeps; "": none, or unknown */
+    char object[96];            /* the file of that call, as a path, "pipe:[1]" or "socket:[2]" */
+    uint64_t running, runnable; /* as in struct platform_process */
 };
 /* Returns false if there is no such thread. */
 bool platform_thread(pid_t id, struct platform_thread *thread);

@@ -480,7 +480,10 @@ bool platform_thread(pid_t id, struct platform_thread *thread)
     const char *name_end = strrchr(text, ')');
     if (!name_end || sscanf(name_end, ") %c", &thread->state) != 1)
         return false;
+    read_schedule(getpid(), id, &thread->running, &thread->runnable);
     read_of_thread(id, "syscall", text, sizeof text); /* "running", or the number and the arguments */
+    if (strncmp(text, "running", 7) == 0)
+        thread->state = 'R'; /* it has been woken since */
     if (sscanf(text, "%ld %lx", &number, &argument) != 2)
         return true;
     for (size_t i = 0; i < sizeof sleeping_calls / sizeof *sleeping_calls; i++) {

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "watch/page_stack.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -178,15 +179,82 @@ TEST(test_a_thread_that_blocks_the_signal)
     pthread_sigmask(SIG_SETMASK, &before, NULL); /* it is not pending: it would end this process */
 }
 
+/* ---- a thread that runs and sleeps ----------------------------------------------------------------------
+ */
+
+enum phase { RUNS = 1, SLEEPS };
+
+static atomic_int phase; /* of the program's thread; 0: it is to end its loop */
+static char expected[64];
+
+/* Asks in moments in which the thread has just begun `argument`, what it does least. */
+static void *ask_in_phase(void *argument)
+{
+    int wanted = *(const enum phase *)argument;
+    int64_t deadline = clock_after(LONGEST);
+    for (int i = 0; i < 5; i++) {
+        do {
+            CHECK(clock_now() < deadline, "%s, not %s", text, expected);
+            while (atomic_load(&phase) == wanted)
+                usleep(100);
+            while (atomic_load(&phase) != wanted)
+                usleep(100);
+            ask_only_page();
+        } while (wanted == SLEEPS && !has(expected)); /* it may get no processor for a while */
+        CHECK(has(expected), "%s, not %s", text, expected);
+    }
+    atomic_store(&phase, 0);
+    return NULL;
+}
+
+static int64_t processor_time(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * CLOCK_SECOND + time.tv_nsec;
+}
+
+/* This thread runs and sleeps for so many milliseconds in turn, while another one asks. */
+static void check_loop(int runs, int sleeps, enum phase asked, const char *does)
+{
+    pthread_t asker;
+    hvd_context *context = open_job("python");
+    snprintf(expected, sizeof expected, "%s%s", this_thread(), does);
+    int before = SLEEPS;
+    atomic_store(&phase, before);
+    CHECK(!pthread_create(&asker, NULL, ask_in_phase, &asked), "no thread");
+    while (atomic_compare_exchange_strong(&phase, &before, before == RUNS ? SLEEPS : RUNS)) {
+        before = before == RUNS ? SLEEPS : RUNS;
+        int64_t start = processor_time();
+        while (before == RUNS && processor_time() - start < runs * CLOCK_SECOND / 1000)
+            continue;
+        if (before == SLEEPS)
+            nanosleep(&(struct timespec){.tv_nsec = sleeps * CLOCK_SECOND / 1000}, NULL);
+    }
+    pthread_join(asker, NULL);
+    hvd_shutdown(context);
+}
+
+TEST(test_a_loop_that_sleeps_mostly)
+{
+    check_loop(1, 40, RUNS, "S\tclock_nanosleep\t");
+}
+
+TEST(test_a_loop_that_runs_mostly)
+{
+    check_loop(40, 2, SLEEPS, "R\t\t\t");
+}
+
 /* ---- with a source ------------------------------------------------------------------------------------- */
 
 static atomic_bool hangs;
-static atomic_int marks;
+static atomic_int marks, writes;
 static int program; /* a file */
 
 static size_t write_frames(const int32_t *threads, int32_t count, char *to, size_t capacity)
 {
     CHECK(count >= 1, "no thread is wanted");
+    atomic_fetch_add(&writes, 1);
     while (atomic_load(&hangs))
         usleep(1000);
     return (size_t)snprintf(to, capacity,
@@ -302,8 +370,10 @@ TEST(test_forks)
     int pages[MOST_PAGES], result;
     unsigned question;
     CHECK(find_pages(pages) == 1, "%s", text);
+    int written = atomic_load(&writes);
     CHECK_OK(page_stack_ask(pages[0], &question, &check_status));
-    usleep(20000);
+    for (int64_t deadline = clock_after(LONGEST); atomic_load(&writes) == written; usleep(1000))
+        CHECK(clock_now() < deadline, "the source is not asked");
     pid_t child = fork();
     CHECK(child >= 0, "%s", text);
     if (child == 0) {
