@@ -37,6 +37,13 @@ struct total {
     int64_t opened_at; /* as in struct course_rank; 0: it was not in the job yet */
     uint64_t horovod_ns, late_ns, bytes, engine_ns; /* the highest since then */
     double late, share; /* seconds in all, and the share since it was seen before */
+    int last_epoch;     /* of one that no look has seen: its last one */
+};
+
+/* A rank of the running epoch that no look has seen yet. */
+struct newcomer {
+    int slot, rank;
+    char host[64];
 };
 
 struct course {
@@ -49,6 +56,9 @@ struct course {
     int rank_count;
     struct total left[COURSE_LEFT]; /* processes that are no rank any longer */
     int left_count;
+    struct newcomer *newcomers; /* [newcomer_count] */
+    int newcomer_count;
+    int begun;         /* the epoch of these */
     double at, before; /* of the last look, and of the one before it */
     double joules;
     int epoch;
@@ -80,20 +90,14 @@ void course_free(struct course *course)
 {
     for (int i = 0; course && i < course->verdict_count; i++)
         free(course->verdicts[i].text);
-    if (course)
+    if (course) {
         free(course->ranks);
+        free(course->newcomers);
+    }
     free(course);
 }
 
-/* ---- looks --------------------------------------------------------------------------------------------- */
-
-/* Returns by how much a count has exceeded its highest value. */
-static double grow(uint64_t *highest, uint64_t now)
-{
-    double more = now > *highest ? (double)(now - *highest) : 0;
-    *highest = now > *highest ? now : *highest;
-    return more;
-}
+/* ---- ranks that leave ---------------------------------------------------------------------------------- */
 
 static bool is_of(const struct total *total, const struct course_rank *rank)
 {
@@ -116,8 +120,82 @@ static void keep_left(struct course *course, const struct total *total)
     *place = *total;
 }
 
+static const struct course_member *find_member(const struct course_member *members, int count, int slot)
+{
+    for (int i = 0; i < count; i++) {
+        if (members[i].slot == slot)
+            return &members[i];
+    }
+    return NULL;
+}
+
+/* Those that are in the next epoch keep waiting for a look, with the number that they have there. */
+static void renumber_newcomers(struct course *course, const struct course_member *members, int count)
+{
+    int kept = 0;
+    for (int i = 0; i < course->newcomer_count; i++) {
+        struct newcomer newcomer = course->newcomers[i];
+        const struct course_member *member = find_member(members, count, newcomer.slot);
+        if (member) {
+            newcomer.rank = (int)(member - members);
+            course->newcomers[kept++] = newcomer;
+            continue;
+        }
+        struct total total = {.rank = newcomer.rank, .at = course->at, .last_epoch = course->begun};
+        memcpy(total.host, newcomer.host, sizeof total.host);
+        keep_left(course, &total);
+    }
+    course->newcomer_count = kept;
+}
+
+void course_begin(struct course *course, int epoch, const struct course_member *members, int count)
+{
+    renumber_newcomers(course, members, count);
+    course->begun = epoch;
+    struct newcomer *newcomers =
+        reallocarray(course->newcomers, (size_t)course->newcomer_count + (size_t)count, sizeof *newcomers);
+    if (!newcomers)
+        return;
+    course->newcomers = newcomers;
+    for (int i = 0; i < count && i < course->rank_count; i++) {
+        struct newcomer *newcomer = &newcomers[course->newcomer_count];
+        if (!members[i].newcomer)
+            continue;
+        *newcomer = (struct newcomer){members[i].slot, i, ""};
+        memcpy(newcomer->host, members[i].host, sizeof newcomer->host);
+        course->newcomer_count++;
+    }
+}
+
+static void forget_newcomer(struct course *course, int rank)
+{
+    for (int i = 0; i < course->newcomer_count; i++) {
+        if (course->newcomers[i].rank != rank)
+            continue;
+        course->newcomers[i] = course->newcomers[--course->newcomer_count];
+        return;
+    }
+}
+
+/* ---- looks --------------------------------------------------------------------------------------------- */
+
+/* Returns by how much a count has exceeded its highest value. */
+static double grow(uint64_t *highest, uint64_t now)
+{
+    double more = now > *highest ? (double)(now - *highest) : 0;
+    *highest = now > *highest ? now : *highest;
+    return more;
+}
+
+/* Returns true if it is this rank that has left. A look that was under way when the epoch ended is the first
+ * one at some ranks. */
+static bool is_left(const struct total *left, const struct course_rank *rank, int epoch)
+{
+    return is_of(left, rank) || (!left->process && left->last_epoch == epoch && left->rank == rank->rank);
+}
+
 /* Another process has the number of the rank now: it is new, or had another number in the epoch before. */
-static void exchange(struct course *course, const struct course_rank *rank)
+static void exchange(struct course *course, const struct course_rank *rank, int epoch)
 {
     struct total *total = &course->ranks[rank->rank];
     if (total->opened_at)
@@ -131,7 +209,7 @@ static void exchange(struct course *course, const struct course_rank *rank)
         return;
     }
     for (int i = 0; i < course->left_count; i++) {
-        if (!is_of(&course->left[i], rank))
+        if (!is_left(&course->left[i], rank, epoch))
             continue;
         *total = course->left[i];
         course->left[i] = course->left[--course->left_count];
@@ -167,8 +245,10 @@ static void add_rank(struct course *course, const struct course_look *look, cons
     total->share = 0;
     if (!rank->seen)
         return;
+    if (rank->opened_at && look->epoch == course->begun)
+        forget_newcomer(course, rank->rank);
     if (rank->opened_at && !is_of(total, rank))
-        exchange(course, rank);
+        exchange(course, rank, look->epoch);
     double seconds = course->at - total->at;
     total->at = course->at;
     course->present += seconds;
@@ -415,6 +495,13 @@ static void write_late(const struct course *course, FILE *file)
             continue;
         fputs(comma, file);
         write_late_rank(course, &course->ranks[i], false, file);
+        comma = ", ";
+    }
+    for (int i = 0; i < course->newcomer_count; i++) {
+        struct total total = {.rank = course->newcomers[i].rank};
+        memcpy(total.host, course->newcomers[i].host, sizeof total.host);
+        fputs(comma, file);
+        write_late_rank(course, &total, false, file);
         comma = ", ";
     }
     for (int i = 0; i < course->left_count; i++) {

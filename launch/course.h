@@ -9,7 +9,7 @@
 
 #define COURSE_POINTS   2048 /* of the curve; when it is full, every other point goes */
 #define COURSE_VERDICTS 512  /* when there are more, the one that held for the shortest time goes */
-#define COURSE_LEFT     32 /* processes that are no rank any longer; when there are more, the least late goes */
+#define COURSE_LEFT     1024 /* ranks that have left; when there are more, the least late goes */
 
 /* A rank at a look. */
 struct course_rank {
@@ -27,6 +27,13 @@ struct course_rank {
     uint64_t born;       /* and when it was started, on the host's clock */
 };
 
+/* A rank of an epoch of an elastic job. */
+struct course_member {
+    int slot; /* of its process, in all epochs */
+    char host[64];
+    bool newcomer; /* it was in no epoch before */
+};
+
 struct course_look {
     double at; /* seconds since the start of the job */
     int epoch;
@@ -42,6 +49,10 @@ struct course;
 
 struct course *course_create(int ranks); /* at most; NULL: out of memory */
 void course_free(struct course *course); /* NULL is fine */
+
+/* An epoch of an elastic job begins, whose ranks these are: one that is lost before any look counts as well.
+ */
+void course_begin(struct course *course, int epoch, const struct course_member *members, int count);
 
 /* Adds a look, which is later than the one before. */
 void course_add(struct course *course, const struct course_look *look);

@@ -3,6 +3,7 @@
 #include "elastic.h"
 #include "faults.h"
 #include "rlimits.h"
+#include "sampler.h"
 #include "say.h"
 #include "starter.h"
 
@@ -384,6 +385,8 @@ static void begin_epoch(struct elastic *elastic, int number)
         membership_stop(elastic->membership, clock_now(), 1, MEMBERSHIP_TERM);
         return;
     }
+    if (table->sampler)
+        sampler_begin_epoch(table->sampler, number, elastic->members, elastic->size);
     if (!number)
         say_job(table);
     else

@@ -87,6 +87,19 @@ static void on_look(const struct job_views *job_views, void *argument)
         sampler->looked(sampler, sampler->owner);
 }
 
+void sampler_begin_epoch(struct sampler *sampler, int epoch, const struct membership_rank *ranks, int size)
+{
+    struct course_member *members = calloc((size_t)size, sizeof *members);
+    for (int rank = 0; members && rank < size; rank++) {
+        members[rank].slot = ranks[rank].slot;
+        members[rank].newcomer = ranks[rank].newcomer;
+        host_title(&sampler->table->hosts->list[ranks[rank].host], members[rank].host, sizeof members->host);
+    }
+    if (members)
+        course_begin(sampler->course, epoch, members, size);
+    free(members);
+}
+
 bool sampler_look(struct sampler *sampler)
 {
     if (sampler->asked)

@@ -7,6 +7,8 @@
 #include "energy.h"
 #include "monitor.h"
 
+#include "membership/membership.h"
+
 struct sampler {
     struct table *table;
     uv_timer_t timer;
@@ -30,6 +32,9 @@ struct sampler {
 
 /* Starts to look; table->sampler is it from then on. */
 hvd_code sampler_open(struct sampler *sampler, struct table *table, hvd_status *status);
+
+/* An epoch of an elastic job begins with these ranks. */
+void sampler_begin_epoch(struct sampler *sampler, int epoch, const struct membership_rank *ranks, int size);
 
 /* Looks now, unless a look is under way. Returns false if it can't. */
 bool sampler_look(struct sampler *sampler);

@@ -5,6 +5,7 @@
 #include "../../launch/energy.h"
 #include "test.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,12 +179,11 @@ TEST(test_a_new_epoch)
     course_free(course);
 }
 
-/* A look at an elastic job; the processes of its ranks are named by letters. */
-static void look_at_processes(struct course *course, double at, int epoch, const char *processes,
-                              const uint64_t *late)
+/* A look at an elastic job. */
+static void look_at_numbers(struct course *course, double at, int epoch, const int *processes, int count,
+                            const uint64_t *late)
 {
     struct course_rank ranks[4];
-    int count = (int)strlen(processes);
     for (int i = 0; i < count; i++)
         ranks[i] = (struct course_rank){.rank = i,
                                         .process = processes[i],
@@ -194,6 +194,16 @@ static void look_at_processes(struct course *course, double at, int epoch, const
                                         .horovod_ns = (uint64_t)(at * 1e9),
                                         .late_ns = late ? late[i] * 1000000000 : 0};
     course_add(course, &(struct course_look){at, epoch, 0, ranks, count, 0, "", -1});
+}
+
+/* The same; the processes of its ranks are named by letters. */
+static void look_at_processes(struct course *course, double at, int epoch, const char *processes,
+                              const uint64_t *late)
+{
+    int numbers[4], count = (int)strlen(processes);
+    for (int i = 0; i < count; i++)
+        numbers[i] = (unsigned char)processes[i];
+    look_at_numbers(course, at, epoch, numbers, count, late);
 }
 
 /* What a process has done stays with it, also when it has another number, or is no rank any longer. */
@@ -235,21 +245,87 @@ TEST(test_a_process_returns)
     course_free(course);
 }
 
+/* Ranks that have left. */
+static int count_left(const char *json)
+{
+    int count = 0;
+    for (const char *at = json; (at = strstr(at, "\"left\": true, \"share\"")); at++)
+        count++;
+    return count;
+}
+
 /* Of very many processes that have left, those that were late most stay. */
 TEST(test_many_processes_leave)
 {
     struct course *course = course_create(2);
-    int count = 0;
     for (int epoch = 0; epoch < 3 * COURSE_LEFT; epoch++)
-        look_at_processes(course, epoch + 1, epoch, (char[]){'a', (char)(epoch + 'b'), '\0'},
-                          (uint64_t[]){0, epoch == 5 ? 48 : 1});
+        look_at_numbers(course, epoch + 1, epoch, (int[]){1, epoch + 2}, 2,
+                        (uint64_t[]){0, epoch == 5 ? COURSE_LEFT : 1});
     char *json = json_of(course);
     assert_non_null(
-        strstr(json, "{\"rank\": 1, \"host\": \"h\", \"left\": true, \"share\": 0.5000, \"late\": true, "));
-    for (const char *at = json; (at = strstr(at, "\"left\": true, \"share\"")); at++)
-        count++;
-    assert_int_equal(count, COURSE_LEFT);
+        strstr(json, "{\"rank\": 1, \"host\": \"h\", \"left\": true, \"share\": 0.3333, \"late\": true, "));
+    assert_int_equal(count_left(json), COURSE_LEFT);
     free(json);
+    course_free(course);
+}
+
+/* An epoch begins; each letter is the slot of a rank, upper case if it is in its first epoch. */
+static void begin(struct course *course, int epoch, const char *slots)
+{
+    struct course_member members[4];
+    int count = (int)strlen(slots);
+    for (int i = 0; i < count; i++)
+        members[i] = (struct course_member){tolower(slots[i]), "h", isupper(slots[i])};
+    course_begin(course, epoch, members, count);
+}
+
+/* Checks the ranks of the report: "0 1 -2" are ranks 0 and 1, and one that has left as rank 2. */
+static void assert_ranks(const struct course *course, const char *expected)
+{
+    char *json = json_of(course), found[64] = "";
+    size_t length = 0;
+    for (const char *at = json; (at = strstr(at, "{\"rank\": ")); at++)
+        length += (size_t)snprintf(found + length, sizeof found - length, "%s%s%d", length ? " " : "",
+                                   strncmp(strstr(at, "\"left\": "), "\"left\": true", 12) == 0 ? "-" : "",
+                                   atoi(at + strlen("{\"rank\": ")));
+    assert_string_equal(found, expected);
+    free(json);
+}
+
+/* An epoch may be shorter than the time between two looks. */
+TEST(test_ranks_that_no_look_has_seen)
+{
+    struct course *course = course_create(4);
+    begin(course, 0, "AB");
+    assert_ranks(course, "0 1");
+    look_at_processes(course, 1, 0, "ab", NULL);
+    assert_ranks(course, "0 1");
+    begin(course, 1, "abCD");
+    assert_ranks(course, "0 1 2 3");
+    begin(course, 2, "ab");
+    assert_ranks(course, "0 1 -2 -3");
+    look_at_processes(course, 2, 2, "ab", NULL);
+    begin(course, 3, "abE");
+    begin(course, 4, "aeF"); /* rank 2 is rank 1 now */
+    assert_ranks(course, "0 1 1 2 -2 -3");
+    look_at_processes(course, 3, 4, "aef", NULL);
+    assert_ranks(course, "0 1 2 -2 -3 -1");
+    assert_cost(course, "7 rank-seconds: 0 % computing, 100 % moving 0 B, 0 % starting");
+    course_free(course);
+}
+
+/* A look that was under way when an epoch ended shows the ranks of that epoch. */
+TEST(test_a_look_at_the_epoch_before)
+{
+    struct course *course = course_create(4);
+    begin(course, 0, "AB");
+    look_at_processes(course, 1, 0, "ab", NULL);
+    begin(course, 1, "abCD");
+    begin(course, 2, "abc");
+    look_at_processes(course, 2, 1, "abcd", NULL);
+    assert_ranks(course, "0 1 2 3 2");
+    look_at_processes(course, 3, 2, "abc", NULL);
+    assert_ranks(course, "0 1 2 -3");
     course_free(course);
 }
 
