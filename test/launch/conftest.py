@@ -47,6 +47,14 @@ KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE"
         "JAX_DISABLE_MOST_OPTIMIZATIONS", "HVD_BUILD")  # fmt: skip
 
 
+def environment_of(process: int) -> list[bytes]:
+    """The entries of a process's environment; none once it has ended."""
+    try:
+        return Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
 class Launcher:
     """Starts horovodrun, and finds every process that it started."""
 
@@ -105,16 +113,8 @@ class Launcher:
 
     def alive(self) -> list[int]:
         """Every process that inherited the mark, including the launcher; zombies have no environment."""
-        found = []
-        for folder in Path("/proc").iterdir():
-            try:
-                if folder.name.isdigit() and self.mark.encode() in (folder / "environ").read_bytes().split(
-                    b"\0"
-                ):
-                    found.append(int(folder.name))
-            except OSError:
-                continue
-        return found
+        processes = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+        return [each for each in processes if self.mark.encode() in environment_of(each)]
 
     def named(self, *names: str) -> list[int]:
         """The processes that have one of these names."""

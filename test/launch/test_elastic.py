@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import DEADLINE, Launcher
-from elastic_job import PROGRAM, Job, sizes
+from elastic_job import ENDLESS, PROGRAM, Job, sizes
 from virtual_hosts import wait_until
 
 
@@ -34,7 +34,8 @@ def test_a_killed_rank_is_replaced(launcher: Launcher) -> None:
     assert set(survivors) < set(job.ranks())
     text = job.finish()
     assert sizes(text) == [3, 2, 3]
-    assert "; its ranks changed 2 times (1 lost or removed, 1 added), which took 0." in report.read_text()
+    changed = r"; its ranks changed 2 times \(1 lost or removed, 1 added\), which took \d+\.\d s"
+    assert re.search(changed, report.read_text())
     assert re.search(
         r"process \d \(pid \d+\), rank \d of epoch 0, was killed by SIGKILL .*; the others go on", text
     )
@@ -190,10 +191,11 @@ def test_ranks_wait_for_a_process_that_starts(launcher: Launcher, script: Path) 
     slow = launcher.folder / "slow"
     slow.write_text(f"#!/bin/sh\n[ $HOROVOD_EPOCH = 0 ] || sleep 3\nexec {PROGRAM} $*\n")
     slow.chmod(0o755)
-    job = Job(launcher, *options, program=slow, pause="10", HOROVOD_ELASTIC_GROW="now")
+    job = Job(launcher, *options, program=slow, steps=ENDLESS, HOROVOD_ELASTIC_GROW="now")
     job.wait_for("step 1 with")
     (launcher.folder / "hosts").write_text("localhost:3\n")
-    assert sizes(job.finish()) == [2, 3]
+    job.wait_for("with 3 ranks")
+    assert sizes(job.interrupt()) == [2, 3]
 
 
 def test_ctrl_c_leaves_nothing(launcher: Launcher) -> None:
@@ -221,10 +223,16 @@ def test_status_shows_the_running_epoch(launcher: Launcher) -> None:
     job.wait_for("with 2 ranks", 5)
     named = re.search(r"job ([0-9a-f]{32}): 4 ranks on localhost:2, 127.0.0.1:2", job.err.read_text())
     assert named
-    shown = launcher.run("--status", named[1])
-    assert shown.returncode == 0, shown.stdout + shown.stderr
-    assert "2 ranks" in shown.stdout
-    assert "epoch 1" in shown.stdout
+    shown: list[str] = []
+
+    def is_healthy() -> bool:
+        result = launcher.run("--status", named[1])
+        shown[:] = [result.stdout, result.stderr]
+        return result.returncode == 0
+
+    assert wait_until(is_healthy, DEADLINE), shown
+    assert "2 ranks" in shown[0]
+    assert "epoch 1" in shown[0]
     job.process.send_signal(signal.SIGINT)
     job.finish(exit_code=130)
 

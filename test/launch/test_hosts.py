@@ -850,13 +850,19 @@ def test_an_idle_job_sends_nothing(launcher: Launcher, hosts: VirtualHosts, on_h
         ranks.append(on_hosts.start(script, program=sys.executable, host=name, env=environment))
     marks = [launcher.folder / f"{rank}.idle" for rank in range(len(places))]
     assert wait_until(lambda: all(mark.exists() for mark in marks)), [rank.poll() for rank in ranks]
-    time.sleep(1)  # for what is still acknowledged
-    before = {name: packets(hosts, name) for name in set(places)}
-    time.sleep(3)
-    idle = {name: packets(hosts, name) for name in before}
-    for name, (segments, seen) in idle.items():
-        assert segments == before[name][0], f"{name}: {segments - before[name][0]} segments of TCP"
-        assert seen - before[name][1] <= 12, name  # the kernel looks for neighbours and routers
+    before: dict[str, tuple[int, int]] = {}
+    idle: dict[str, tuple[int, int]] = {}
+
+    def is_idle() -> bool:
+        """For 3 s, once all that was sent has been acknowledged."""
+        before.update({name: packets(hosts, name) for name in set(places)})
+        time.sleep(3)
+        idle.update({name: packets(hosts, name) for name in before})
+        # The kernel looks for neighbours and routers.
+        return all(idle[name][0] == segments and idle[name][1] - seen <= 12
+                   for name, (segments, seen) in before.items())  # fmt: skip
+
+    assert wait_until(is_idle, 20), (before, idle)
     (launcher.folder / "go on").touch()
     marks = [launcher.folder / f"{rank}.went-on" for rank in range(len(places))]
     assert wait_until(lambda: all(mark.exists() for mark in marks))

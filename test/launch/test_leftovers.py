@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import DEADLINE, Launcher, wait_until
+from conftest import DEADLINE, Launcher, environment_of, wait_until
 
 AGENT = """
 export HOROVOD_HOST_ID=$1; name=$1; shift
@@ -120,11 +120,7 @@ def test_resuming_is_not_the_end(launcher: Launcher) -> None:
 def agent_of(launcher: Launcher, name: str) -> int:
     """Its first process, the parent of the one that runs the ranks."""
     mark = f"HOROVOD_HOST_ID={name}".encode()
-    found = [
-        pid
-        for pid in launcher.named("horovodrun")
-        if mark in (Path("/proc") / str(pid) / "environ").read_bytes().split(b"\0")
-    ]
+    found = [pid for pid in launcher.named("horovodrun") if mark in environment_of(pid)]
     return found[0] if found else 0
 
 

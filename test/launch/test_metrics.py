@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Launcher, wait_until
+from conftest import Launcher, environment_of, wait_until
 
 # Runs until the file of its argument is there.
 PROGRAM = """
@@ -115,6 +115,7 @@ def test_a_scrape(launcher: Launcher) -> None:
     assert first["horovod_ranks"] == 2 and first["horovod_ranks_silent"] == 0
     name = 'horovod_requests_total{rank="1",operation="allreduce"}'
     assert wait_until(lambda: scrape(port).get(name, 0) > 10)
+    scrape_until(port, "horovod_stalled_seconds", 0)
     _, text = get(port)
     page = (Path(__file__).parents[2] / "docs/watching.md").read_text()
     named = {name for name in re.findall(r"`(horovod_\w+)`", page) if "_elastic_" not in name}
@@ -123,14 +124,13 @@ def test_a_scrape(launcher: Launcher) -> None:
     last = samples(text)
     assert abs(last["horovod_last_progress_timestamp_seconds"] - time.time()) < 10
     assert 0 < time.time() - last["horovod_job_start_time_seconds"] < 100
-    assert last["horovod_stalled_seconds"] == 0
     assert last['horovod_resident_memory_bytes{rank="0"}'] > 1e6
     job.end()
 
 
 def rank_process(launcher: Launcher, rank: int) -> int:
     for process in launcher.alive():
-        if f"HOROVOD_RANK={rank}".encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0"):
+        if f"HOROVOD_RANK={rank}".encode() in environment_of(process):
             return process
     pytest.fail(f"no rank {rank}")
 
@@ -205,18 +205,23 @@ def test_a_thousand_silent_connections_keep_no_scraper_out(launcher: Launcher) -
     job = Job(launcher, "--metrics-port", "0")
     port = job.port()
     scrape_until(port, 'horovod_rank_up{rank="1"}', 1)
-    silent = [socket.create_connection(("127.0.0.1", port), 20) for _ in range(1000)]
-    try:
-        begun = time.monotonic()
-        scrape(port)
-        assert time.monotonic() - begun < 3
-        # Those that stay are dropped after 5 s.
-        for each in silent[-3:]:
-            each.settimeout(20)
-            assert not each.recv(1)
-    finally:
-        for each in silent:
-            each.close()
+
+    def is_served_at_once() -> bool:
+        """Long before the others are dropped, which is after 5 s; a busy machine needs more than one try."""
+        silent = [socket.create_connection(("127.0.0.1", port), 20) for _ in range(1000)]
+        try:
+            begun = time.monotonic()
+            scrape(port)
+            seconds = time.monotonic() - begun
+            for each in silent[-3:]:
+                each.settimeout(20)
+                assert not each.recv(1)
+        finally:
+            for each in silent:
+                each.close()
+        return seconds < 3
+
+    assert wait_until(is_served_at_once, 40)
     job.end()
 
 

@@ -43,6 +43,10 @@ class Mpirun:
         assert self.process.returncode == 0, errors
 
 
+def ups(found: dict[str, float]) -> list[float]:
+    return [found.get(f'horovod_rank_up{{rank="{rank}"}}', -1) for rank in range(3)]
+
+
 class Monitor:
     """horovodrun --monitor on host a, which listens at any port and announces it in a folder."""
 
@@ -71,8 +75,19 @@ class Monitor:
         return samples(json.loads(result.stdout)[1]) if result.returncode == 0 else {}
 
     def up(self) -> list[float]:
-        found = self.scrape()
-        return [found.get(f'horovod_rank_up{{rank="{rank}"}}', -1) for rank in range(3)]
+        return ups(self.scrape())
+
+    def scrape_until(self, up: list[float]) -> dict[str, float]:
+        """The scrape in which these ranks are up."""
+        last: dict[str, float] = {}
+
+        def are_up() -> bool:
+            last.clear()
+            last.update(self.scrape())
+            return ups(last) == up
+
+        assert wait_until(are_up), (last, self.text())
+        return last
 
 
 def data_in(report: Path) -> dict[str, Any]:
@@ -85,8 +100,7 @@ def test_metrics_page_and_report(starter: Starter, on_hosts: OnHosts) -> None:
     job = Mpirun(starter, on_hosts)
     report = starter.folder / "report.html"
     monitor = Monitor(on_hosts, "-H", "a,b", "--report", str(report))
-    assert wait_until(lambda: monitor.up() == [1, 1, 1]), monitor.text()
-    first = monitor.scrape()
+    first = monitor.scrape_until([1, 1, 1])
     name = 'horovod_requests_total{rank="2",operation="allreduce"}'
     assert wait_until(lambda: monitor.scrape().get(name, 0) > first[name]), "it counts"
     assert first["horovod_ranks"] == 3 and first["horovod_ranks_silent"] == 0
@@ -126,8 +140,7 @@ def test_a_host_that_does_not_answer(starter: Starter, on_hosts: OnHosts, hosts:
     [agent] = agents_of(hosts, "b")
     os.kill(agent, signal.SIGSTOP)
     try:
-        assert wait_until(lambda: monitor.up() == [1, 0, 1]), monitor.scrape()
-        assert monitor.scrape()["horovod_ranks_silent"] == 1
+        assert monitor.scrape_until([1, 0, 1])["horovod_ranks_silent"] == 1
     finally:
         os.kill(agent, signal.SIGCONT)
     assert wait_until(lambda: monitor.up() == [1, 1, 1]), monitor.text()

@@ -10,10 +10,9 @@ import socket
 import struct
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from conftest import DEADLINE, Launcher, frame_kinds, wait_until
+from conftest import DEADLINE, Launcher, environment_of, frame_kinds, wait_until
 
 # Rank 1 does something else than the others, for ever.
 PROGRAM = """
@@ -69,7 +68,7 @@ def status(launcher: Launcher, *words: str) -> subprocess.CompletedProcess[str]:
 def job_of(launcher: Launcher) -> str:
     """The id of the job that the test has started; other jobs of this user may run beside it."""
     for process in launcher.alive():
-        for entry in (Path("/proc") / str(process) / "environ").read_bytes().split(b"\0"):
+        for entry in environment_of(process):
             if entry.startswith(b"HOROVOD_JOB="):
                 return entry.split(b"=")[1].decode()
     return ""
@@ -220,7 +219,10 @@ def test_watch(launcher: Launcher) -> None:
         lines.append(watch.stdout.readline())
         assert lines[-1], lines
     assert re.match(r"\d\d:\d\d:\d\d\n", lines[0])
+    watch.send_signal(signal.SIGSTOP)  # otherwise a look may show ranks that are about to end
     job.kill()
+    assert wait_until(lambda: not job_of(launcher))
+    watch.send_signal(signal.SIGCONT)
     _, errors = watch.communicate(timeout=DEADLINE)
     assert watch.returncode == 3, "the last verdict"
     assert errors.endswith("horovodrun: no such job runs any longer\n")

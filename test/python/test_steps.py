@@ -73,15 +73,17 @@ def test_rates_are_since_the_look_before() -> None:
     for _ in range(10):
         hvd.step(samples=5)
         hvd.allreduce(np.ones(1000, np.float32), name="rates")
+    begun = time.monotonic()
     first = flat()
+    second = flat()  # another dashboard, in the same step
+    together = time.monotonic() - begun < figures._SHORTEST  # otherwise the machine has stood still
     assert 0 < first["steps_per_second"] <= 10 / figures._SHORTEST
     assert first["samples_per_second"] == pytest.approx(5 * first["steps_per_second"])
     assert first["bytes_per_second"] == pytest.approx(4000 * first["steps_per_second"])
     assert first["requests_per_batch"] >= 1
     assert 0 <= first["wait_share"] <= 1
     assert 0 < first["step_seconds"] < 60
-    second = flat()  # another dashboard, in the same step
-    assert second["steps_per_second"] == pytest.approx(first["steps_per_second"], rel=0.5)
+    assert not together or second["steps_per_second"] == pytest.approx(first["steps_per_second"], rel=0.5)
     wait_for_rates()
     flat()
     wait_for_rates()
