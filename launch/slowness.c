@@ -13,6 +13,7 @@
 #define BUSY_SHARE      0.8 /* of the time, or of the waits of all ranks */
 #define WAITING_SHARE   0.2 /* of the time: with less the job does not depend on its network */
 #define LINK_SOONEST    2   /* seconds */
+#define LINK_LEAST      1e5 /* bytes per second while it is busy: fewer wait for delayed acknowledgements */
 #define OTHERS_SHARE    0.7 /* of its time: links whose acknowledgements pass it are busy for longer as well */
 
 enum { STATES = sizeof(struct rank_view_times) / sizeof(uint64_t) };
@@ -191,6 +192,8 @@ const struct job_view_link *slowness_limit(const struct job_view *job_view)
     for (int i = 1; i < job_view->link_count; i++)
         worst = job_view->links[i].busy > worst->busy ? &job_view->links[i] : worst;
     if (!job_view->link_count || age < LINK_SOONEST || 2 * worst->receiver_limited > worst->busy)
+        return NULL;
+    if ((double)worst->bytes < LINK_LEAST * seconds_of(worst->busy))
         return NULL;
     double busy = seconds_of(worst->busy) / age;
     bool limits = busy >= BUSY_SHARE || (waits >= WAITING_SHARE && busy >= BUSY_SHARE * waits);

@@ -196,6 +196,9 @@ TEST(links_that_are_not_the_limit)
     links[2].receiver_limited = links[2].busy; /* it is the receiver that is slow */
     assert_null(slowness_limit(&job_view));
     connect_ring(0.98, 0.19, 0.99);
+    links[2].bytes = 300000; /* small messages, acknowledged late */
+    assert_null(slowness_limit(&job_view));
+    connect_ring(0.98, 0.19, 0.99);
     job_view.links = &links[2]; /* there is nothing to compare it with */
     job_view.link_count = 2;
     assert_null(slowness_limit(&job_view));
