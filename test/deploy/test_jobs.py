@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Shell, needs
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -161,7 +163,54 @@ def shell(text: str) -> list[str]:
     return ["bash", "-euc", text]
 
 
+def nodes(variables: Mapping[str, str], rank: str) -> dict[str, tuple[list[str], dict[str, str]]]:
+    """A variable `rank` with the number of each of two nodes."""
+    common = {**variables, "HOROVOD_SECRET": SECRET}
+    return {host: ([], {**common, rank: str(index)}) for index, host in enumerate("ab")}
+
+
 ADDRESSES = [f"{virtual_hosts.SUBNET}.{each}" for each in (1, 2)]
+ONE_A_NODE = {
+    "skypilot": (
+        block("skypilot/train.yaml", "run"),
+        {
+            "SKYPILOT_NUM_NODES": "2",
+            "SKYPILOT_NODE_IPS": "\n".join(ADDRESSES),
+            "SKYPILOT_NUM_GPUS_PER_NODE": "0",
+        },
+        "SKYPILOT_NODE_RANK",
+    ),
+    "dstack": (
+        block("dstack/train.dstack.yml", "commands", 1),
+        {
+            "DSTACK_NODES_NUM": "2",
+            "DSTACK_NODES_IPS": "\n".join(ADDRESSES),
+            "DSTACK_MASTER_NODE_IP": ADDRESSES[0],
+        },
+        "DSTACK_NODE_RANK",
+    ),
+    "aws-batch": (
+        block(
+            "aws-batch/job-definition.json",
+            "nodeProperties",
+            "nodeRangeProperties",
+            0,
+            "container",
+            "command",
+        ),
+        {"AWS_BATCH_JOB_NUM_NODES": "2", "AWS_BATCH_JOB_MAIN_NODE_INDEX": "0"},
+        "AWS_BATCH_JOB_NODE_INDEX",
+    ),
+}
+
+
+@pytest.mark.parametrize("system", ONE_A_NODE)
+def test_one_command_on_each_node(cluster: Cluster, system: str) -> None:
+    text, variables, rank = ONE_A_NODE[system]
+    jobs = {host: (shell(text), more) for host, (_, more) in nodes(variables, rank).items()}
+    if system == "aws-batch":  # which the main node itself is not told
+        jobs["b"][1]["AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"] = ADDRESSES[0]
+    trained(cluster.together(jobs), {"a": 4, "b": 4})
 
 
 def test_azure_machine_learning(cluster: Cluster) -> None:
@@ -171,6 +220,17 @@ def test_azure_machine_learning(cluster: Cluster) -> None:
     common |= {"MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": "6105"}
     jobs = {host: (shell(text), {**common, "RANK": str(index)}) for index, host in enumerate("ab")}
     trained(cluster.together(jobs), {"a": 1, "b": 1})
+
+
+def test_azure_batch(cluster: Cluster) -> None:
+    cluster.hosts.know_hosts("host_key")
+    variables = {
+        "AZ_BATCH_HOST_LIST": ",".join(ADDRESSES),
+        "AZ_BATCH_NODE_LIST": ";".join(ADDRESSES),
+        "AZ_BATCH_TASK_SHARED_DIR": str(cluster.folder),
+    }
+    out = cluster.run("a", shell(block("azure/batch-task.json", "commandLine")), variables)
+    trained(out, {"a": 2, "b": 2})
 
 
 def test_lsf(cluster: Cluster) -> None:
@@ -185,6 +245,16 @@ def test_lsf(cluster: Cluster) -> None:
 
 
 # ---- the files themselves ----------------------------------------------------------------------------------
+
+
+def test_aws_knows_all_names_of_the_job_definition() -> None:
+    loaders = pytest.importorskip("botocore.session", reason="pip install botocore")
+    validate = pytest.importorskip("botocore.validate")
+    service = loaders.get_session().get_service_model("batch")
+    definition = json.loads((DEPLOY / "aws-batch" / "job-definition.json").read_text())
+    shape = service.operation_model("RegisterJobDefinition").input_shape
+    report = validate.ParamValidator().validate(definition, shape)
+    assert not report.has_errors(), report.generate_report()
 
 
 def test_scripts_are_well_formed() -> None:
@@ -202,7 +272,21 @@ def test_no_file_contains_a_secret_or_password() -> None:
         if path.is_file() and path.suffix != ".png":
             text = path.read_text()
             found = re.findall(r"(?i)(?:secret|password|token)['\"]?\s*[:=]\s*['\"]?([\w+/]{6,})", text)
-            assert not [each for each in found if each not in ("on_create", "openssl")], (
-                path,
-                found,
-            )
+            assert set(found) <= {"on_create", "openssl", "horovod", "secretName"}, (path, found)
+
+
+@needs("podman")
+def test_the_definition_of_apptainer(shell: Shell) -> None:
+    """spython reads it; its files, %post and %test run in a container, as in one that Apptainer builds."""
+    parsers = pytest.importorskip("spython.main.parse.parsers", reason="pip install spython")
+    path = DEPLOY / "apptainer" / "horovod.def"
+    recipe = parsers.SingularityParser(str(path)).recipe["spython-base"]
+    assert recipe.fromHeader == "debian:bookworm-slim" and recipe.files == ["horovod-*.whl /tmp/wheels/"]
+    [wheel] = (ROOT / "build" / "wheels").glob("*.whl")
+    shutil.copy(wheel, shell.folder)
+    (shell.folder / "post").write_text("\n".join(["set -e", *recipe.install]))
+    lines = [f"FROM docker.io/library/{recipe.fromHeader}", f"COPY {recipe.files[0]}", "COPY post /"]
+    lines += ["RUN sh /post", *(f"ENV {each}" for each in recipe.environ)]
+    (shell.folder / "Dockerfile").write_text("\n".join([*lines, ""]))
+    shell.out("podman build -t apptainer .", 280)
+    shell.out(f"podman run --rm apptainer {recipe.test}")

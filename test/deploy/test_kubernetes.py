@@ -1,6 +1,6 @@
 """The Helm chart by Helm's own engine; its objects and those of deploy/kubernetes by their schemas.
 
-MPIJob has no schema here: its pods are checked, and the names of its own fields.
+MPIJob and RayJob have no schema here: their pods are checked, and the names of their own fields.
 """
 
 from __future__ import annotations
@@ -150,6 +150,7 @@ FIELDS = {
         "runPolicy",
         "mpiReplicaSpecs",
     },
+    "RayJob": {"entrypoint", "shutdownAfterJobFinishes", "rayClusterSpec", "backoffLimit"},
 }
 
 
