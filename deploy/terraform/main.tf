@@ -1,4 +1,4 @@
-# A master and workers on a cloud; docs/clouds.md shows how. Another cloud is a folder
+# A master and workers on a cloud; docs/reference_architecture.md shows how. Another cloud is a folder
 # with the variables and outputs of aws/; put its name and its provider here.
 terraform {
   required_version = ">= 1.7"
