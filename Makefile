@@ -12,6 +12,7 @@ BENCH_SECONDS ?= 2700
 ENGINE ?= docker
 BASE ?= docker.io/library/debian:bookworm-slim
 PACKAGES ?=
+TAG    ?= horovod
 
 BUILD  := build
 VENV   := .venv
@@ -113,10 +114,10 @@ wheels: deps-build $(RELEASE)/.made ## dist/: the sdist, and wheels for every Li
 release: deps-build $(RELEASE)/.made ## what a release consists of, in dist/: wheels, sdist, checksums, SBOM, changes (UNRELEASED=1 to try it)
 	@$(RELEASE)/bin/python tools/release.py $(if $(UNRELEASED),--unreleased)
 
-image: $(WHEEL) ## the container image `horovod` of this tree (ENGINE=docker PACKAGES="torch jupyterlab" BASE=...)
+image: $(WHEEL) ## the container image `horovod` of this tree (ENGINE=docker PACKAGES="torch jupyterlab" BASE=... TAG=...)
 	@rm -rf $(BUILD)/image && mkdir $(BUILD)/image
 	@cp deploy/docker/* $(BUILD)/wheels/*.whl $(BUILD)/image
-	@$(ENGINE) build --build-arg BASE="$(BASE)" --build-arg PACKAGES="$(PACKAGES)" -t horovod $(BUILD)/image
+	@$(ENGINE) build --build-arg BASE="$(BASE)" --build-arg PACKAGES="$(PACKAGES)" -t $(TAG) $(BUILD)/image
 
 test: deps ## run all tests; ends in a table of kinds
 	@$(MAKE) --no-print-directory --jobs=2 NICE=nice build install # compile while downloading, which takes longer
@@ -166,7 +167,8 @@ test-containers: $(WHEEL) $(DEPLOY)/.made ## build deploy/docker and run it: use
 	@tools/deps.sh containers
 	@$(DEPLOY)/bin/python -m pytest test/deploy/test_image.py -q -p no:cacheprovider --timeout=300
 
-test-deploy: install $(DEPLOY)/.made ## deploy/: chart and objects by schema, job files on a real Slurm, Terraform with a mock of AWS
+test-deploy: install $(DEPLOY)/.made ## deploy/: chart and pods, job files on a real Slurm, reference architecture, Ansible, Terraform (as root it installs podman)
+	@tools/deps.sh containers
 	@PATH=$(CURDIR)/$(DEPLOY)/bin:$$PATH python -m pytest test/deploy --ignore=test/deploy/test_image.py -q -p no:cacheprovider --timeout=300
 
 $(RAY_VENV)/.made: Makefile
