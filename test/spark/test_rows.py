@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from horovod.spark.common.rows import Rows
+from horovod.spark.common import rows as rows_module
+from horovod.spark.common.prepare import from_series
+from horovod.spark.common.rows import BUFFERED_BATCHES, Rows
 from horovod.spark.common.store import Store
 
 
@@ -76,6 +79,42 @@ def test_rows_that_fit_into_no_array(tmp_path: Path, values: list[Any], text: st
     own = Rows(store.get_parquet_dataset(store.get_train_data_path()), ["x"], 0, 1)
     with pytest.raises(ValueError, match=text):
         [*own.batches(4)]
+
+
+def test_arrow_is_converted_in_blocks_of_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time must not follow the number of rows."""
+    groups, size, batch = 4, 5000, 32
+    columns = {"n": np.arange(groups * size), "pair": [[1.0, 2.0]] * (groups * size)}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=size)
+    converted, convert = [], rows_module.to_array
+
+    def counted(name: str, column: Any) -> Any:
+        converted.append(name)
+        return convert(name, column)
+
+    monkeypatch.setattr(rows_module, "to_array", counted)
+    own = Rows(Store.create(str(tmp_path)).get_parquet_dataset(str(tmp_path)), ["n", "pair"], 0, 1)
+    assert sum(len(each["n"]) for each in own.batches(batch, 1)) == groups * size
+    blocks = groups * -(-size // (batch * BUFFERED_BATCHES))
+    assert (converted.count("n"), converted.count("pair")) == (blocks, 2 * blocks)  # a list, and its values
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 2), (3, 2, 4), (3, 2, 4, 5)])
+def test_pandas_columns_of_lists_are_arrays(shape: tuple[int, ...]) -> None:
+    values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    found = from_series("x", pa.array(values.tolist(), _lists(len(shape) - 1)).to_pandas())
+    assert found.dtype == np.float32 and found.shape == shape and (found == values).all()
+
+
+def _lists(depth: int) -> pa.DataType:
+    return pa.list_(_lists(depth - 1)) if depth else pa.float32()
+
+
+def test_pandas_columns_that_fit_into_no_array() -> None:
+    with pytest.raises(ValueError, match="column x has 1 missing values"):
+        from_series("x", pd.Series([1.0, None]))
+    with pytest.raises(ValueError, match=r"column x has rows of the shapes \[\(1,\), \(2,\)\]"):
+        from_series("x", pa.array([[1.0], [1.0, 2.0]]).to_pandas())
 
 
 def test_data_in_memory_of_fsspec() -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import torch
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.feature import VectorAssembler
 
 from horovod.spark.common.backend import SparkBackend
+from horovod.spark.common.rows import to_array
 from horovod.spark.common.store import Store
 from horovod.spark.torch import TorchEstimator, TorchModel
+from horovod.spark.torch.training import as_tensors
 
 ROWS = 2000
 
@@ -136,6 +140,32 @@ def test_errors_come_at_once(spark: Any, frame: Any, tmp_path: Path) -> None:
         estimator(tmp_path, batchsize=3)
     with pytest.warns(UserWarning, match="reader_pool_type has no effect"):
         estimator(tmp_path, reader_pool_type="thread")
+
+
+def test_tensors_never_share_memory_of_arrow() -> None:
+    """A module may change its inputs in place; PyTorch warns of that."""
+    column = pa.array([1.0, 2.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tensor = as_tensors(torch.nn.Linear(1, 1).double(), [to_array("x", column)], None)[0]
+    tensor += 1
+    assert column.to_pylist() == [1.0, 2.0] and tensor.tolist() == [2.0, 3.0]
+
+
+class RowsOfBatch(torch.nn.Module):
+    """Predicts for each row how many rows it got with it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.full((len(x), 3), float(len(x)))
+
+
+def test_predictions_are_made_in_batches(frame: Any) -> None:
+    model = TorchModel(
+        model=RowsOfBatch(), feature_columns=["x"], label_columns=["y"], output_sizes=[3], batch_size=300
+    )
+    predicted = model.transform(frame.coalesce(1).selectExpr("array(array(a), array(b)) as x", "y"))
+    rows = predicted.selectExpr("y__output[2] as rows").groupBy("rows").count().collect()
+    assert {row.rows: row["count"] for row in rows} == {300.0: 1800, 200.0: 200}
 
 
 def test_setters_and_copies(tmp_path: Path) -> None:

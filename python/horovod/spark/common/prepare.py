@@ -88,25 +88,27 @@ def predicted(model: Any, frame: Any) -> Any:
 
 
 def from_series(name: str, series: Any) -> np.ndarray[Any, Any]:
-    """Returns a pandas column as an array; lists become rows of a matrix.
+    """Returns a pandas column as an array; lists become rows of a matrix, lists of lists rows of matrices.
 
     Raises:
         ValueError: values are missing, or lists have different lengths.
     """
     if series.isna().any():
         raise ValueError(f"column {name} has {int(series.isna().sum())} missing values; fill or drop them")
-    if series.dtype != object:
-        found: np.ndarray[Any, Any] = series.to_numpy()
-        return found
-    lengths = {np.shape(each) for each in series}
-    if len(lengths) > 1:
-        raise ValueError(f"column {name} has rows of the shapes {sorted(lengths)}; they must be equal")
-    return np.stack(series.to_numpy())
+    values: np.ndarray[Any, Any] = series.to_numpy()
+    shape: tuple[int, ...] = ()
+    while len(values) and isinstance(values[0], np.ndarray):
+        try:
+            values = np.stack([*values])
+        except ValueError as error:
+            shapes = sorted({np.shape(each) for each in values})
+            raise ValueError(f"column {name} has rows of the shapes {shapes}; they must be equal") from error
+        shape += values.shape[1:] if shape else values.shape
+        values = values.reshape(-1)
+    return values.reshape(shape) if shape else values
 
 
-def as_column(values: np.ndarray[Any, Any], size: int) -> list[Any]:
+def as_column(values: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any] | list[Any]:
     """Returns outputs as values of a column: floats if there is one for each row, else lists."""
     flat = np.asarray(values, np.float32).reshape(len(values), -1)
-    if size == 1 and flat.shape[1] == 1:
-        return [*flat[:, 0].tolist()]
-    return [*flat]
+    return flat[:, 0] if size == 1 and flat.shape[1] == 1 else [*flat]

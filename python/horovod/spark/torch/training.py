@@ -25,7 +25,7 @@ def as_tensors(model: Any, arrays: Sequence[np.ndarray[Any, Any]], shapes: Any) 
     """Returns arrays as tensors: floats in the type of the module's parameters, rows in their shapes."""
     kind, found = dtype_of(model), []
     for number, array in enumerate(arrays):
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))  # Arrow's are not writable
         tensor = tensor.to(kind) if tensor.is_floating_point() else tensor
         shape = shapes[number] if shapes else None
         found.append(tensor.reshape(-1, *shape[1:]) if shape else tensor)
