@@ -33,7 +33,9 @@ import virtual_hosts  # noqa: E402
 from virtual_hosts import VirtualHosts  # noqa: E402
 
 DEADLINE = 120.0
-DEADLINE_OF_TORCHRUN = 600.0  # its ranks need several attempts to connect again
+# A store for each attempt. By default all attempts share that of the agent, and processes that were started
+# again connect to the addresses of those before them, which are still in it (PyTorch's issue 135712).
+TORCHRUN = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 SETTLED = 20  # steps of a whole job before the next fault
 GIGABIT = 1e9 / 8 * 1448 / 1538  # bytes a second that TCP carries, of frames of 1500 bytes
 ALWAYS = ("--failed-slot", "restart:1000000")
@@ -58,7 +60,7 @@ class Job:
         python = [] if "torchrun" in words[0] else [sys.executable]
         self.process = subprocess.Popen(
             [*inside, *words, *python, *worker], stdin=subprocess.DEVNULL, stdout=self.errors,
-            stderr=self.errors, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True,
+            stderr=self.errors, env=os.environ | TORCHRUN | {"OMP_NUM_THREADS": "1"}, start_new_session=True,
         )  # fmt: skip
 
     def steps(self) -> dict[str, list[Step]]:
@@ -70,11 +72,9 @@ class Job:
                 found[path.name] = [Step(float(t), int(n), int(size)) for t, n, size, _ in lines]
         return found
 
-    def wait_for(
-        self, what: Callable[[dict[str, list[Step]]], bool], seconds: float = DEADLINE
-    ) -> dict[str, list[Step]]:
+    def wait_for(self, what: Callable[[dict[str, list[Step]]], bool]) -> dict[str, list[Step]]:
         """The steps, once they are as they should be."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + DEADLINE
         while not what(steps := self.steps()):
             if time.monotonic() > end or self.process.poll() is not None:
                 self.errors.seek(0)
@@ -184,10 +184,7 @@ def start_again(job: Job, size: int, rounds: int) -> list[float]:
         old = job.steps().keys()
         begin = time.monotonic()
         kill(sorted(members)[turn % size])
-        steps = job.wait_for(
-            lambda steps, old=old: len(steps.keys() - old) >= size,  # type: ignore[misc]
-            DEADLINE_OF_TORCHRUN,
-        )
+        steps = job.wait_for(lambda steps, old=old: len(steps.keys() - old) >= size)  # type: ignore[misc]
         since = max(steps[name][0].time for name in steps.keys() - old)
         times.append(since - begin)
     return times
