@@ -8,6 +8,7 @@
 #include "launch/starter.h"
 #include "launch/status_server.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -251,9 +252,21 @@ static void ask(const uint8_t *bytes, size_t length)
     hosts_free(&hosts);
 }
 
+static int count_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+    while (folder && readdir(folder))
+        count++;
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
 {
     static char *nothing = NULL; /* environ outlives this call */
+    static int open_at_first;
     if (!length)
         return 0;
     environ = &nothing;
@@ -262,5 +275,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length)
         ask(bytes + 1, length - 1);
     else
         run_agent(bytes + 1, length - 1, bytes[0] % MODES == TO_NODE);
+    /* What the first input has opened for good, such as the random device, stays open. */
+    int count = count_descriptors();
+    if (open_at_first && count != open_at_first)
+        abort();
+    open_at_first = count;
     return 0;
 }
