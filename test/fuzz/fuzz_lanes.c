@@ -27,6 +27,8 @@ static void receive(struct subject *subject, size_t limit)
     ssize_t count = lanes_receive(&subject->lanes, parts, PARTS);
     if (count > (ssize_t)(3 * limit) || (count >= 0 && subject->failed))
         abort();
+    if (subject->lanes.striped && (!subject->lanes.in_left || subject->lanes.in_left > BLOCK))
+        abort();
     subject->failed = count < 0;
     if (subject->failed && subject->lanes.malformed && errno != EBADMSG)
         abort();

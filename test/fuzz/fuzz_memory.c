@@ -181,8 +181,11 @@ static void use_copy(struct input *input, unsigned size)
     if (host_copy_create(&made, &status))
         abort();
     platform_memory_grow(made->fd, COPY_BYTES + ((size_t)size << 20));
-    for (int share = 0; share < state.shares && share < PUBLICATION_SHARES; share++)
+    for (int share = 0; share < state.shares && share < PUBLICATION_SHARES; share++) {
         publication_publish(&made->head->publication, size % 2, share, &state);
+        if (size / 2 % 2)
+            publication_publish(&made->head->publication, !(size % 2), share, &state);
+    }
     write_pieces(made->fd, input, COPY_BYTES);
     if (!host_copy_adopt(made->fd, &copy, &status)) {
         host_copy_read(copy, version, offset % (2 * LIMIT), memory, LIMIT, &status);
