@@ -402,7 +402,7 @@ SPECIAL: dict[str, Callable[[Result], None]] = {"soak": run_soak}  # only when a
 
 # Seconds of processor time, which depend little on what else runs. Review a kind that needs more.
 BUDGETS = {
-    "unit": 27, "group": 95, "simulate": 110, "model": 100, "launch": 1060, "python": 580, "house": 12,
+    "unit": 27, "group": 95, "simulate": 110, "model": 100, "launch": 1000, "python": 500, "house": 12,
     "lint": 220, "sanitize": 540, "fuzz": 125,
 }  # fmt: skip
 

@@ -207,8 +207,9 @@ def check_killed(launcher: Launcher, program: str, backend: str, ranks: int, sec
 
 @pytest.mark.parametrize("framework", ["numpy", "torch", "torch.distributed", "tensorflow", "jax", "mxnet"])
 def test_a_rank_killed_in_a_step(launcher: Launcher, framework: str) -> None:
+    """Of NumPy and PyTorch two survive; with the others one shows what the binding does."""
     needs(framework.partition(".")[0])
-    check_killed(launcher, STEPS[framework] + KILLED, "", 3)
+    check_killed(launcher, STEPS[framework] + KILLED, "", 3 if framework in ("numpy", "torch") else 2)
 
 
 SAMPLE = [("fit", "tensorflow"), ("fit", "jax")]  # the whole is for HOROVOD_TEST_KERAS=all
