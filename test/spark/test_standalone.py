@@ -20,6 +20,7 @@ SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.driver.host": "a",
     "spark.network.timeout": "20s",  # after which Spark gives up an executor that is silent
+    "spark.network.timeoutInterval": "5s",
     "spark.executor.heartbeatInterval": "5s",
 }
 SILENCE = 3  # seconds after which ranks give up a host
