@@ -237,7 +237,7 @@ static void check_loop(int runs, int sleeps, enum phase asked, const char *does)
 
 TEST(test_a_loop_that_sleeps_mostly)
 {
-    check_loop(1, 40, RUNS, "S\tclock_nanosleep\t");
+    check_loop(3, 40, RUNS, "S\tclock_nanosleep\t");
 }
 
 TEST(test_a_loop_that_runs_mostly)
