@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -60,7 +61,8 @@ def every_host_answers() -> str:
 
 
 def all_hosts_have_the_same_release() -> str:
-    found = {host: on(host, "horovodrun --version").strip() for host in slots()}
+    program = shutil.which("horovodrun")  # a command by ssh has not the PATH of a login
+    found = {host: on(host, f"{program} --version").strip() for host in slots()}
     assert len(set(found.values())) == 1, str(found)
     return next(iter(found.values()))
 
