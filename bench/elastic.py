@@ -3,20 +3,22 @@
     python bench/elastic.py [--only local,hosts,state,commits] [--rounds 30]
 
 local: a process is killed; until all survivors have ended the next step, also by `torchrun`, which starts
-all again; the same job grows again, and each newcomer makes the survivors pause for so long. hosts: the same
-on 4 hosts (network namespaces, as root) with 1 Gbit/s, with a killed rank, a crashed host and a crashed host
-of rank 0. state: 500 MB go to newcomers from one and from three hosts. commits: 200 MB of state, two ranks.
-Needs horovodrun in PATH; medians, and the longest in parentheses.
+all again, and by torchft if it is installed; the same job grows again, and each newcomer makes the survivors
+pause for so long. hosts: the same on 4 hosts (network namespaces, as root) with 1 Gbit/s, with a killed rank,
+a crashed host and a crashed host of rank 0. state: 500 MB go to newcomers from one and from three hosts.
+commits: 200 MB of state, two ranks. Needs horovodrun in PATH; medians, and the longest in parentheses.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import re
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -223,10 +225,36 @@ def measure_local(args: argparse.Namespace) -> None:
     with running(words, "ddp") as job:
         again = start_again(job, 4, max(args.rounds // 3, 1))
     report("torchrun, DDP, 4 ranks: killed rank, next step of all, ms", milliseconds(again))
+    measure_torchft(max(args.rounds // 3, 1))
     pauses = [
         drained(["horovodrun", "-np", "4", "--min-np", "1"], 4) for _ in range(max(args.rounds // 5, 1))
     ]
     report("PyTorch, 4 ranks: drained rank, pause of the others, ms", milliseconds(pauses))
+
+
+# Starts its server and four processes, each again some time after it has ended, so that the others go on
+# without it. The limits are shorter than the server's own, 5 and 60 s.
+REPLICAS = """
+export TORCHFT_LIGHTHOUSE=http://127.0.0.1:$0
+torchft_lighthouse --bind 127.0.0.1:$0 --min_replicas 1 --heartbeat_timeout_ms 1000 --join_timeout_ms 1000 &
+for replica in 1 2 3 4; do
+    while :; do "$@"; sleep 8; done &
+done
+wait
+"""
+
+
+def measure_torchft(rounds: int) -> None:
+    text = "torchft, 4 ranks: killed rank, next step of all survivors, ms"
+    if not importlib.util.find_spec("torchft"):
+        report(text, "not installed")
+        return
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with running(["sh", "-c", REPLICAS, str(port)], "torchft") as job:
+        losses, growths = lose_and_grow(job, 4, rounds, kill)
+    report(text, milliseconds(losses))
+    report("torchft, 4 ranks: newcomer, pause of the survivors, ms", milliseconds(growths))
 
 
 # ---- hosts -------------------------------------------------------------------------------------------------

@@ -3,9 +3,10 @@
     elastic_worker.py PEER FOLDER [--state MEGABYTES] [--commits N] [--build SECONDS] [--rounds N]
 
 PEER is `torch` (an elastic state), `numpy` (4 MiB reduced in each step), `ddp` (what torchrun starts again,
-from a file) or `commit` (measures commits, and ends). Each process writes a line for each step into a file of
-its own in FOLDER: the time by CLOCK_MONOTONIC, which all hosts of one machine share, the step, the size and
-the rank. Its name has the host's name and the process's number there.
+from a file), `torchft` (a replica group of one process) or `commit` (measures commits, and ends). Each writes
+a line for each step into a file of its own in FOLDER: the time by CLOCK_MONOTONIC, which all hosts of
+one machine share, the step, the size and the rank. Its name has the host's name and the process's number
+there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import socket
 import statistics
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,43 @@ def train_ddp(args: argparse.Namespace, log: Log) -> None:
             os.replace(f"{path}.new", path)
 
 
+def train_torchft(args: argparse.Namespace, log: Log) -> None:
+    import torch
+    from torch.distributed import TCPStore
+    from torchft import Manager, Optimizer, ProcessGroupGloo
+
+    model = network(args.state)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
+
+    def load(state: Any) -> None:
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=timedelta(seconds=5)),  # as torchft's own example has it
+        load_state_dict=load,
+        state_dict=lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()},
+        min_replica_size=1,
+        rank=0,
+        world_size=1,
+        store_addr="127.0.0.1",
+        store_port=store.port,
+        hostname="127.0.0.1",
+    )
+    managed, inputs, last = Optimizer(manager, optimizer), torch.randn(8, WIDTH), 0
+    while True:
+        managed.zero_grad()
+        model(inputs).square().mean().backward()
+        # Its DistributedDataParallel (0.2.0) fails by an assertion on the survivors of a loss.
+        for work in [manager.allreduce(parameter.grad) for parameter in model.parameters()]:
+            work.wait()
+        managed.step()
+        if manager.current_step() > last:  # otherwise its gradients were lost
+            last = manager.current_step()
+            log.step(last, manager.num_participants(), manager.participating_rank() or 0)
+
+
 def resident() -> int:
     """Bytes of this process's own memory and of the host's common copy that it has touched."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -175,7 +214,13 @@ def measure_commits(args: argparse.Namespace, log: Log) -> None:
     train(hvd.elastic.TorchState(model, optimizer, step=0))
 
 
-PEERS = {"torch": train_elastic, "numpy": train_numpy, "ddp": train_ddp, "commit": measure_commits}
+PEERS = {
+    "torch": train_elastic,
+    "numpy": train_numpy,
+    "ddp": train_ddp,
+    "torchft": train_torchft,
+    "commit": measure_commits,
+}
 
 
 def main() -> None:
