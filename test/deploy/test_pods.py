@@ -67,6 +67,7 @@ class Pods:
         mounts = [each for each in container["volumeMounts"] if each["name"] not in lost]
         for each in mounts:
             each.pop("subPath", None)
+        container.pop("ports", None)  # podman would publish them on this machine
         container["volumeMounts"] = [*mounts, {"name": "code", "mountPath": "/shared"}]
 
     def end(self, *names: str) -> str:
