@@ -97,7 +97,8 @@ def use_function(steps: int) -> None:
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum((model(x) - y) ** 2)
         gradients = hvd.DistributedGradientTape(tape, op=hvd.Sum).gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        # TensorFlow 2.12 translates this call, and knows no `strict`.
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # noqa: B905
         one = tf.IndexedSlices(tf.ones([1, 1]), tf.constant([0]), tf.constant([1, 1]))
         return tf.reduce_sum(hvd.allreduce(one, op=hvd.Average, name="one").values)
 
