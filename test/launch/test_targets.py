@@ -137,7 +137,7 @@ def test_bench_can_start_everything(
     module = load("bench/run.py")
     started = []
 
-    def call(name: str, words: list[str], output: Any = None) -> bool:
+    def call(name: str, words: list[str], output: Any = None, seconds: float = 0) -> bool:
         started.append(name)
         if words[0] != sys.executable:
             return os.access(words[0], os.X_OK)
