@@ -197,6 +197,7 @@ def test_a_host_that_does_not_reach_horovodrun(of_job: Hosts, launcher: Launcher
     network = "ip link set lo up; ip addr add 10.9.9.1/32 dev lo; export HOROVOD_NETWORK_INTERFACE=lo"
     agents = launcher.agents(f'[ $1 = c ] || exec unshare --net bash -c \'{network}; \'"$2"; eval "$2"')
     job = of_job.start("-np", "2", "--min-np", "2", *agents, "-H", "c:2,b:2", steps=ENDLESS)
+    job.wait_for("host b: ")
     job.wait_for("step 20 with")
     text = job.interrupt()
     assert sizes(text) == [2]
