@@ -263,7 +263,9 @@ class Asker:
     def __init__(self, job: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(DEADLINE)
-        self.socket.connect(f"\0horovod/{os.geteuid()}/{job}")
+        address = f"\0horovod/{os.geteuid()}/{job}"
+        # The launcher listens once its first rank has started.
+        assert wait_until(lambda: self.socket.connect_ex(address) == 0, DEADLINE)
 
     def send(self, kind: str, body: bytes) -> None:
         frame = bytes([frame_kinds()[kind]]) + body
