@@ -61,7 +61,7 @@ def every_host_answers() -> str:
 
 
 def all_hosts_have_the_same_release() -> str:
-    program = shutil.which("horovodrun")  # a command by ssh has not the PATH of a login
+    program = shutil.which("horovodrun")  # a command by ssh does not have a login's PATH
     found = {host: on(host, f"{program} --version").strip() for host in slots()}
     assert len(set(found.values())) == 1, str(found)
     return next(iter(found.values()))
