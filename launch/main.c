@@ -129,7 +129,7 @@ static int run_job(const struct options *options, const struct settings *setting
                         : job_run(options, settings, hosts, guard);
 }
 
-/* The nodes of a job know each other by a secret that the user gives to all of them. */
+/* The nodes of a job authenticate each other by a secret that the user gives to all of them. */
 static hvd_code read_node(struct node *node, struct options *options, struct settings *settings,
                           hvd_status *status)
 {

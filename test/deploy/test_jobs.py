@@ -208,7 +208,7 @@ ONE_A_NODE = {
 def test_one_command_on_each_node(cluster: Cluster, system: str) -> None:
     text, variables, rank = ONE_A_NODE[system]
     jobs = {host: (shell(text), more) for host, (_, more) in nodes(variables, rank).items()}
-    if system == "aws-batch":  # which the main node itself is not told
+    if system == "aws-batch":  # which the main node itself does not get
         jobs["b"][1]["AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"] = ADDRESSES[0]
     trained(cluster.together(jobs), {"a": 4, "b": 4})
 

@@ -41,7 +41,7 @@ static void check_ranks(const struct subject *subject)
     }
 }
 
-/* Carries out all actions; processes end when they are told to. */
+/* Carries out all actions; processes end when they receive the action that ends them. */
 static void act(struct subject *subject)
 {
     struct membership_action action;
