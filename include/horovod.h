@@ -677,12 +677,12 @@ HVD_API hvd_code hvd_rendezvous_send_news(hvd_rendezvous *rendezvous, const char
 
 /* A watch for what slots report, over all epochs. The key of an entry is the slot. Its value is "entered"
  * once the process has opened its hvd_epochs, "ready" (hvd_epoch_wait after -1), "waits <after> <holds_state>
- * <lost_rank>" or "done", each followed by " leaves" after hvd_epoch_leave; it is empty once the process has
- * ended or has closed its hvd_epochs. */
+ * <lost_rank>" or "done", each followed by " leaves" after hvd_epoch_leave. Once the process has ended or
+ * has closed its hvd_epochs it is empty, but for "done", which stays. */
 HVD_API hvd_code hvd_rendezvous_watch_slots(hvd_rendezvous *rendezvous, const char *job, hvd_watch **watch,
                                             hvd_status *status);
 
-/* Drops the news and the last report of a slot whose process has ended, after the empty report was seen: a
+/* Drops the news and the last report of a slot whose process has ended, after its last report was seen: a
  * starter that replaces processes again and again calls this, so that the rendezvous does not fill. */
 HVD_API hvd_code hvd_rendezvous_forget_slot(hvd_rendezvous *rendezvous, const char *job, const char *slot,
                                             hvd_status *status);

@@ -531,15 +531,12 @@ static void handle_report(struct elastic *elastic, struct process *process, cons
     elastic->act(elastic->table);
 }
 
-static void on_reports(uv_poll_t *poll, int error, int events)
+void elastic_read_reports(struct elastic *elastic)
 {
-    struct elastic *elastic = poll->data;
     const struct table *table = elastic->table;
     hvd_entry entry = {.struct_size = sizeof entry};
     hvd_status status;
-    (void)error;
-    (void)events;
-    while (!hvd_watch_next(elastic->watch, 0, &entry, &status)) {
+    while (elastic->watch && !hvd_watch_next(elastic->watch, 0, &entry, &status)) {
         char *rest;
         struct slot_report report;
         long slot = strtol(entry.key, &rest, 10);
@@ -548,6 +545,13 @@ static void on_reports(uv_poll_t *poll, int error, int events)
         if (process && slot_report_read(&report, entry.value, entry.length))
             handle_report(elastic, process, &report);
     }
+}
+
+static void on_reports(uv_poll_t *poll, int error, int events)
+{
+    (void)error;
+    (void)events;
+    elastic_read_reports(poll->data);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------------------

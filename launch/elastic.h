@@ -52,6 +52,9 @@ void elastic_act(struct elastic *elastic, const struct membership_action *action
 bool elastic_take_input(struct elastic *elastic);
 /* The host is lost: should processes of it live on, they hear that they are out. */
 void elastic_lose_host(struct elastic *elastic, int host);
+/* Takes what processes have reported so far. Before each end of a process: its last report precedes it, but
+ * the loop may see them in any order. */
+void elastic_read_reports(struct elastic *elastic);
 /* After each turn of the loop: reports which processes are gone, and sets the timer. */
 void elastic_turn(struct elastic *elastic);
 /* Says what has become of a process that has failed, while the job continues. */

@@ -315,6 +315,8 @@ static void happened(struct table *table, const struct event *event)
         break;
     case EVENT_ENDED:
         faults_read(table, 0);
+        if (job->is_elastic)
+            elastic_read_reports(&job->elastic);
         say_process_end(event->process);
         decide(job, event);
         if (job->is_elastic && event->process->failed && !table->ending)

@@ -36,7 +36,8 @@ bool slot_report_read(struct slot_report *report, const void *text, size_t lengt
 
 /* Enters the job of the slots; must be called first. */
 hvd_code slots_enter(struct rendezvous_client *client, const char *job, hvd_status *status);
-/* Replaces the last report of the slot; it becomes empty when the client's connection ends. */
+/* Replaces the last report of the slot; unless it is "done", it becomes empty when the client's connection
+ * ends. */
 hvd_code slots_report(struct rendezvous_client *client, const char *slot, const char *report,
                       int64_t deadline, hvd_status *status);
 /* Waits for newer news; *seen as rendezvous_follow says. HVD_MISMATCH: they are malformed; *seen and *news

@@ -478,6 +478,11 @@ def test_reports_that_make_no_sense(caplog: pytest.LogCaptureFixture) -> None:
 
         def close(self) -> None: ...
 
+        def __enter__(self) -> Watch:
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
     server.start(create_rendezvous_handler(driver))
     server.watch_slots = Watch  # type: ignore[assignment,method-assign]
     driver.start(1, lambda place, events: (0 if go.wait(DEADLINE) else 1, 0.0))

@@ -50,7 +50,6 @@ class _Process:
     stop: threading.Event = field(default_factory=threading.Event)
     answered: int = -1  # the last epoch whose news it was sent
     asks: bool = False  # `record_ready` waits for it
-    reports: bool = False  # it reports through the rendezvous, also that its function has returned
     is_out: bool = False  # it is to end
     result: tuple[int, float] | None = None
 
@@ -417,13 +416,23 @@ class ElasticDriver:
             exit_code, when = 1, time.time()
         with self._changed:
             process.result = exit_code, when
-            if not exit_code and not process.reports:
+            if not exit_code and self._last_report(process.slot) in (None, "done"):
                 self._machine.put("done", process.slot)
             # Of a shell command the negative number of a signal.
             self._machine.put(
                 "ended", process.slot, abs(exit_code) + 128 * (exit_code < 0), max(0, -exit_code)
             )
             self._end_after_success()
+
+    def _last_report(self, slot: int) -> str | None:
+        """Returns the first word of it, which may not have been taken yet; None: it reports nothing."""
+        if self.finished() or not isinstance(self._rendezvous, RendezvousServer):
+            return None
+        with self._rendezvous.watch_slots() as watch:
+            while entry := watch.next(0):
+                if entry[0] == str(slot):
+                    return entry[1].decode(errors="replace").partition(" ")[0]
+        return None
 
     def _take_reports(self) -> None:
         while not self.finished():
@@ -439,7 +448,6 @@ class ElasticDriver:
             process = self._processes.get(slot)
             if not process or not words or not self._machine:
                 return
-            process.reports = True
             if words[-1] == "leaves":
                 words.pop()
                 self._machine.put("leaves", slot)
