@@ -124,7 +124,7 @@ def test_a_survivor_waits_and_is_taken_out(driver: Driver) -> None:
     driver.rendezvous.send_news(JOB, "a", "epoch", 1, 0, 1, 2)
     driver.wait_for("a", b"waits 1 0 -1")
     driver.rendezvous.send_news(JOB, "a", "out", 0, -1, 0, 0, "host x is bad")
-    driver.wait_for("a", b"")
+    driver.wait_for("a", b"done")
     assert survivor.wait(DEADLINE) == 0
 
 
