@@ -7,11 +7,9 @@
 #include <stddef.h>
 
 #ifndef CUDA_VERSION /* of cuda.h */
-typedef int CUresult, CUdevice, CUpointer_attribute, CUstreamCaptureStatus;
+typedef int CUresult, CUdevice, CUpointer_attribute, CUstreamCaptureStatus, CUstreamCaptureMode;
 typedef unsigned long long CUdeviceptr; /* an address of a device or of the host */
 typedef struct CUctx_st *CUcontext;
-typedef struct CUmod_st *CUmodule;
-typedef struct CUfunc_st *CUfunction;
 typedef struct CUstream_st *CUstream; /* NULL: the default stream of the current device */
 typedef struct CUevent_st *CUevent;
 #endif
@@ -21,14 +19,20 @@ enum {
     CUDA_OK = 0,
     CUDA_INVALID_VALUE = 1,
     CUDA_OUT_OF_MEMORY = 2,
+    CUDA_NOT_INITIALIZED = 3,
     CUDA_DEINITIALIZED = 4, /* the process is ending */
     CUDA_NO_DEVICE = 100,
     CUDA_INVALID_DEVICE = 101,
     CUDA_NOT_READY = 600, /* work is pending: not an error */
+    CUDA_ILLEGAL_ADDRESS = 700,
+    CUDA_LAUNCH_OUT_OF_RESOURCES = 701,
+    CUDA_LAUNCH_FAILED = 719,
+    CUDA_CAPTURE_IMPLICIT = 906, /* the default stream, while another one of the device is captured */
 };
 
 enum {
     CUDA_STREAM_NON_BLOCKING = 1, /* not ordered with the default stream */
+    CUDA_EVENT_BLOCKING_SYNC = 1, /* a thread that waits for it sleeps */
     CUDA_EVENT_DISABLE_TIMING = 2,
     CUDA_HOST_PORTABLE = 1, /* page-locked for all devices */
     CUDA_POINTER_MEMORY_TYPE = 2,
@@ -36,6 +40,7 @@ enum {
     CUDA_MEMORY_HOST = 1,
     CUDA_MEMORY_DEVICE = 2,
     CUDA_NOT_CAPTURING = 0,
+    CUDA_CAPTURE_RELAXED = 2, /* calls of this thread are allowed while another thread captures */
 };
 
 /* CALL(member, symbol, parameters); all return CUresult. */
@@ -46,6 +51,7 @@ enum {
     CALL(error_string, cuGetErrorString, (CUresult result, const char **text))                               \
     CALL(device_count, cuDeviceGetCount, (int *count))                                                       \
     CALL(device_get, cuDeviceGet, (CUdevice * device, int ordinal))                                          \
+    CALL(device_name, cuDeviceGetName, (char *name, int length, CUdevice device))                            \
     CALL(primary_retain, cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                   \
     CALL(ctx_push, cuCtxPushCurrent_v2, (CUcontext context))                                                 \
     CALL(ctx_pop, cuCtxPopCurrent_v2, (CUcontext * context))                                                 \
@@ -62,17 +68,13 @@ enum {
     CALL(set32, cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t count, CUstream stream))           \
     CALL(stream_create, cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority))       \
     CALL(stream_synchronize, cuStreamSynchronize, (CUstream stream))                                         \
+    CALL(stream_wait, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                   \
     CALL(stream_capturing, cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus * status))           \
+    CALL(capture_mode, cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode))                      \
     CALL(event_create, cuEventCreate, (CUevent * event, unsigned flags))                                     \
     CALL(event_record, cuEventRecord, (CUevent event, CUstream stream))                                      \
     CALL(event_query, cuEventQuery, (CUevent event))                                                         \
     CALL(event_synchronize, cuEventSynchronize, (CUevent event))                                             \
-    CALL(event_destroy, cuEventDestroy_v2, (CUevent event))                                                  \
-    CALL(module_load, cuModuleLoadData, (CUmodule * module, const void *image))                              \
-    CALL(module_function, cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name))   \
-    CALL(launch, cuLaunchKernel,                                                                             \
-         (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,          \
-          unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void **parameters,           \
-          void **extra))
+    CALL(event_destroy, cuEventDestroy_v2, (CUevent event))
 
 #endif
