@@ -124,8 +124,13 @@ TEST(test_a_copy_out_of_bounds)
     MUST(cuMemcpyAsync(address, gpu_address(host), 100, stream));
     MUST(cuEventRecord(event, stream));
     MUST(cuEventSynchronize(event));
+    standin_hold(stream);
     MUST(cuMemcpyAsync(address, gpu_address(host), 101, stream)); /* is found later */
+    host[150] = 7;
+    MUST(cuMemcpyAsync(gpu_address(host + 150), gpu_address(host), 1, stream)); /* is never done */
+    standin_release(stream);
     assert_int_equal(cuStreamSynchronize(stream), CUDA_ILLEGAL_ADDRESS);
+    assert_int_equal(host[150], 7);
     assert_broken(OUT_OF_BOUNDS, CUDA_ILLEGAL_ADDRESS, stream, event);
 }
 

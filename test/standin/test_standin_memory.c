@@ -204,6 +204,7 @@ TEST(test_when_memory_of_the_host_is_read)
     MUST(cuStreamSynchronize(stream));
     assert_int_equal(gpu_word(address), 2);
     assert_int_equal(gpu_word(address + 4), 1);
+    pageable = 0;
     MUST(cuMemcpyAsync(gpu_address(&pageable), address, 4, stream)); /* it has waited */
     assert_int_equal(pageable, 2);
     MUST(cuMemFree_v2(address));

@@ -254,6 +254,30 @@ TEST(test_barriers_and_atomic_additions)
     MUST(cuMemFree_v2(data));
 }
 
+/* A thread of the second warp writes what its warp has exchanged, while the first one waits at the barrier.
+ */
+static const char late[] = BEGIN(
+    "  .shared .align 4 .b8 number[4];\n") "  mov.u32 %i, %tid.x; setp.lt.u32 %p, %i, 32; @%p bra MEET;\n"
+                                           "  shfl.sync.idx.b32 %x, %i, 7, 31, -1;\n"
+                                           "  setp.ne.u32 %p, %i, 32; @%p bra MEET;\n"
+                                           "  st.shared.u32 [number], %x;\n"
+                                           "MEET:\n"
+                                           "  bar.sync 0; ld.shared.u32 %z, [number];\n"
+                                           "  mul.wide.u32 %my, %i, 4; add.s64 %my, %at, %my; st.global.u32 "
+                                           "[%my], %z;\n"
+                                           "  ret;\n}\n";
+
+TEST(test_a_barrier_waits_for_all_warps)
+{
+    uint32_t results[64];
+    CUdeviceptr data = gpu_allocate(sizeof results);
+    assert_int_equal(run(late, data, 1, 64), CUDA_OK);
+    gpu_get(results, data, sizeof results, NULL);
+    for (int i = 0; i < 64; i++)
+        assert_int_equal(results[i], 32 + 7);
+    MUST(cuMemFree_v2(data));
+}
+
 /* Each warp adds the numbers of its threads. */
 static const char warps[] =
     BEGIN("") "  mov.u32 %i, %tid.x; mov.u32 %s, %i;\n"

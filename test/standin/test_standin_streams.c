@@ -80,6 +80,22 @@ TEST(test_a_held_stream_does_nothing)
     MUST(cuEventDestroy_v2(event));
 }
 
+TEST(test_a_hold_waits_for_work_that_runs)
+{
+    for (uint32_t i = 0; i < 10; i++) {
+        standin_delay(5000);
+        write_on(a, i);
+        usleep(200); /* it has started now, or never will */
+        standin_hold(a);
+        standin_delay(0);
+        uint32_t before = gpu_word(word);
+        usleep(6000);
+        assert_int_equal(gpu_word(word), before);
+        standin_release(a);
+        MUST(cuStreamSynchronize(a));
+    }
+}
+
 TEST(test_streams_are_not_ordered)
 {
     assert_true(is_ordered(a, a));
@@ -153,8 +169,19 @@ TEST(test_events_of_the_default_stream)
     MUST(cuStreamDestroy_v2(blocking));
 }
 
-/* Without gates a missing event is found by chance: in 200 tries, practically always. */
 TEST(test_work_starts_late)
+{
+    int64_t start = clock_now();
+    standin_delay(10000);
+    for (uint32_t i = 0; i < 10; i++)
+        write_on(a, i);
+    MUST(cuStreamSynchronize(a));
+    standin_delay(0);
+    assert_true(clock_now() - start > CLOCK_SECOND / 200); /* 50 ms on average */
+}
+
+/* Without gates a missing event is found by chance: in 200 tries, practically always. */
+TEST(test_chance_finds_a_missing_event)
 {
     int wrong = 0;
 #ifdef __SANITIZE_THREAD__
