@@ -24,6 +24,7 @@ struct CUstream_st {
     bool running; /* its thread works */
     uint64_t submitted, completed;
     struct work *head, **tail;
+    pthread_cond_t startable; /* wakes its thread */
     uint64_t random;
     struct CUstream_st *next;
 };
@@ -77,13 +78,23 @@ static void be_late(struct CUstream_st *stream)
         nanosleep(&(struct timespec){late / 1000000, late % 1000000 * 1000}, NULL);
 }
 
+/* Wakes the callers that wait, and the streams that may start something. There are many of them: one
+ * condition for all would cost more than their work. */
+static void wake(void)
+{
+    pthread_cond_broadcast(&changed);
+    for (struct CUstream_st *each = streams; each; each = each->next)
+        if (is_startable(each) || each->destroyed)
+            pthread_cond_signal(&each->startable);
+}
+
 static void *serve(void *argument)
 {
     struct CUstream_st *stream = argument;
     pthread_mutex_lock(&lock);
     for (;;) {
         while (!is_startable(stream) && (stream->head || !stream->destroyed))
-            pthread_cond_wait(&changed, &lock);
+            pthread_cond_wait(&stream->startable, &lock);
         struct work *work = stream->head;
         if (!work)
             break;
@@ -99,7 +110,7 @@ static void *serve(void *argument)
         if (!stream->head)
             stream->tail = &stream->head;
         stream->completed++;
-        pthread_cond_broadcast(&changed);
+        wake();
         work->release(work);
     }
     pthread_mutex_unlock(&lock);
@@ -116,6 +127,7 @@ static struct CUstream_st *add_stream(int device, bool blocking)
     stream->device = device;
     stream->blocking = blocking;
     stream->tail = &stream->head;
+    pthread_cond_init(&stream->startable, NULL);
     stream->random = random_next(&random_state);
     if (pthread_create(&thread, NULL, serve, stream))
         abort();
@@ -131,7 +143,7 @@ static void queue(struct CUstream_st *stream, struct work *work)
     *stream->tail = work;
     stream->tail = &work->next;
     stream->submitted++;
-    pthread_cond_broadcast(&changed);
+    pthread_cond_signal(&stream->startable);
 }
 
 static void release_wait(struct work *work)
@@ -289,7 +301,7 @@ CUresult cuStreamDestroy_v2(CUstream handle)
     struct CUstream_st *stream;
     CHECK(lock_stream(handle, &stream));
     stream->destroyed = true;
-    pthread_cond_broadcast(&changed);
+    wake();
     return unlock(CUDA_OK);
 }
 
@@ -415,7 +427,7 @@ void standin_hold(CUstream handle)
 void standin_release(CUstream handle)
 {
     lock_stream_of_test(handle)->held = false;
-    pthread_cond_broadcast(&changed);
+    wake();
     unlock(CUDA_OK);
 }
 
