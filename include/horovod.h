@@ -153,9 +153,13 @@ HVD_API const char *hvd_operation_name(hvd_operation operation);
 
 /* Values as in DLPack. All tensors of a request are on devices of one type, which is the same on all ranks.
  */
-typedef enum hvd_device_type { HVD_CPU = 1 } hvd_device_type;
+typedef enum hvd_device_type {
+    HVD_CPU = 1, /* also page-locked memory of the host, which has types of its own in DLPack */
+    HVD_CUDA = 2 /* a GPU of NVIDIA; device_id is its number for the driver. The driver is opened with the
+                    first such tensor, and a context only on the GPUs of tensors */
+} hvd_device_type;
 
-/* Returns 1 if this process can use tensors of a device other than the CPU, otherwise 0. */
+/* Returns 1 if this process has used tensors of a device other than the CPU, otherwise 0. */
 HVD_API int hvd_has_devices(void);
 
 /* The most dimensions of a tensor. */
@@ -183,7 +187,8 @@ typedef void (*hvd_done_fn)(void *argument, const hvd_status *status);
  * whole, and ends once. Tensors that share memory which the group writes (the same one twice, a view) run one
  * after the other, in the order of the group; ranks whose tensors share memory differently get HVD_MISMATCH.
  * Tensors on a device are used after the work that is on `stream` or `streams` at hvd_submit; once the
- * operation is done its results are visible to all streams. */
+ * operation is done its results are visible to all streams. A stream that is being captured into a CUDA graph
+ * is HVD_UNSUPPORTED, and the capture goes on. */
 typedef struct hvd_request {
     size_t struct_size; /* sizeof(hvd_request) of the caller */
     hvd_operation operation;
@@ -213,7 +218,8 @@ typedef struct hvd_request {
                               beyond them are not sent. NULL: the same number to each rank */
     int32_t process_set;   /* 0: all ranks; otherwise an id from hvd_process_set_add */
     int32_t priority;      /* among ready requests the larger runs earlier; the same on all ranks */
-    void *stream;          /* the caller's, of the device of all tensors; NULL: its default one */
+    void *stream;     /* the caller's, of the device of all tensors, e.g. a CUstream or cudaStream_t; NULL:
+                         its default one */
     int32_t waits;    /* not 0: the caller calls hvd_wait or hvd_help next, so no thread is woken for it */
     hvd_done_fn done; /* may be NULL */
     void *done_argument;
@@ -754,6 +760,15 @@ HVD_API const char *hvd_version(void);
  * them, but initialises none. HVD_UNSUPPORTED: there is none. `path` (HOROVOD_MPI_LIBRARY): this one only;
  * NULL: any. */
 HVD_API hvd_code hvd_find_mpi(const char *path, hvd_status *found);
+
+/* The GPUs of NVIDIA that this process can use, by number, name and version of CUDA, in found->text. Opens
+ * the driver, but no context; a child of fork() can't use GPUs after this. HVD_UNSUPPORTED: there are none;
+ * the text says why. */
+HVD_API hvd_code hvd_find_cuda(hvd_status *found);
+
+/* The version of CUDA up to which the driver serves programs, 13000 for 13.0; 0: there is no driver. Does not
+ * initialise the driver. */
+HVD_API int32_t hvd_cuda_version(void);
 
 /* The numeric addresses of this host that `interfaces`, a value of the setting network_interface, allows, in
  * found->text: separated by commas, the best first, loopback only if there is no other. "": all.

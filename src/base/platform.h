@@ -41,6 +41,8 @@ void platform_memory_prefer_large_pages(void *memory, size_t bytes);
 /* Zeroed pages of this process alone, at a multiple of `alignment`; NULL on failure. */
 void *platform_pages_alloc(size_t bytes, size_t alignment);
 void platform_pages_free(void *pages, size_t bytes);
+/* Children of fork() do not have the pages: those of this process stay where a device accesses them. */
+void platform_pages_withhold(void *pages, size_t bytes);
 /* Makes them zeroed pages again, which take no memory until they are touched; `pages` starts at a page
  * boundary. */
 void platform_pages_drop(void *pages, size_t bytes);

@@ -239,6 +239,11 @@ void *platform_pages_alloc(size_t bytes, size_t alignment)
     return pages;
 }
 
+void platform_pages_withhold(void *pages, size_t bytes)
+{
+    madvise(pages, bytes, MADV_DONTFORK);
+}
+
 void platform_pages_drop(void *pages, size_t bytes)
 {
     madvise(pages, bytes, MADV_DONTNEED);

@@ -44,6 +44,16 @@ static bool diff_real(struct diff_out *to, const char *what, double a, double b)
     return diff_text(to, what, texts[0], texts[1]);
 }
 
+static bool devices_differ(int a, int b, struct diff_out *to)
+{
+    char texts[2][16];
+    for (int i = 0; i < 2; i++) {
+        int type = i ? b : a;
+        snprintf(texts[i], sizeof texts[i], type == HVD_CPU ? "CPU" : type == HVD_CUDA ? "CUDA" : "%d", type);
+    }
+    return diff_text(to, "the type of device", texts[0], texts[1]);
+}
+
 static bool roots_differ(const struct signature_head *a, const struct signature_head *b, const int *names,
                          struct diff_out *to)
 {
@@ -64,7 +74,7 @@ static bool heads_differ(const struct signature_head *a, const struct signature_
            diff_real(to, "the prescale factor", a->prescale, b->prescale) ||
            diff_real(to, "the postscale factor", a->postscale, b->postscale) ||
            roots_differ(a, b, names, to) || diff_integer(to, "the priority", a->priority, b->priority) ||
-           diff_integer(to, "the type of device", a->device_type, b->device_type) ||
+           devices_differ(a->device_type, b->device_type, to) ||
            diff_text(to, "grouping", a->grouped ? "a group" : "a single tensor",
                      b->grouped ? "a group" : "a single tensor") ||
            diff_integer(to, "the number of tensors", a->count, b->count);

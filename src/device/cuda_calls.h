@@ -58,8 +58,8 @@ enum {
     CALL(stream_priorities, cuCtxGetStreamPriorityRange, (int *least, int *greatest))                        \
     CALL(mem_alloc, cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes))                                    \
     CALL(mem_free, cuMemFree_v2, (CUdeviceptr address))                                                      \
-    CALL(host_alloc, cuMemHostAlloc, (void **memory, size_t bytes, unsigned flags))                          \
-    CALL(host_free, cuMemFreeHost, (void *memory))                                                           \
+    CALL(host_register, cuMemHostRegister_v2, (void *memory, size_t bytes, unsigned flags))                  \
+    CALL(host_unregister, cuMemHostUnregister, (void *memory))                                               \
     CALL(pointer_attribute, cuPointerGetAttribute,                                                           \
          (void *value, CUpointer_attribute attribute, CUdeviceptr address))                                  \
     CALL(copy, cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))             \

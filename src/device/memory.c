@@ -3,6 +3,7 @@
 #include "device/memory.h"
 
 #include "base/platform.h"
+#include "base/status.h"
 
 #include <assert.h>
 #include <stdatomic.h>
@@ -58,6 +59,24 @@ static const struct memory_ops *_Atomic rows[TYPES] = {[HVD_CPU] = &memory_host}
 const struct memory_ops *memory_of(int32_t device_type)
 {
     return device_type < 0 || device_type >= TYPES ? NULL : atomic_load(&rows[device_type]);
+}
+
+hvd_code memory_open(int32_t device_type, const struct memory_ops **memory, hvd_status *reason)
+{
+    hvd_status why;
+    const struct memory_ops *row = memory_of(device_type);
+    *memory = row;
+    if (row && !row->open)
+        return HVD_OK;
+    if (!row && device_type != memory_cuda.device_type)
+        return status_set(reason, HVD_UNSUPPORTED, "a device of type %d, which this process can't use",
+                          (int)device_type);
+    if (memory_cuda.open(&why))
+        return status_set(reason, HVD_UNSUPPORTED, "a GPU, which this process can't use (%s)", why.text);
+    if (!row)
+        memory_register(&memory_cuda);
+    *memory = &memory_cuda;
+    return HVD_OK;
 }
 
 static atomic_bool has_devices;

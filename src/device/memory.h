@@ -7,7 +7,7 @@
  * end that runs whole collectives.
  *
  * Addresses are unique in the process over all devices, and a row finds the device of an address. Any thread
- * may call any function. None waits for a device, except event_release. */
+ * may call any function. None waits for a device, except event_release, and those that allocate or free. */
 #ifndef HVD_DEVICE_MEMORY_H
 #define HVD_DEVICE_MEMORY_H
 
@@ -33,8 +33,15 @@ struct memory_event;
 
 struct memory_ops {
     int32_t device_type; /* as in DLPack */
-    bool host_access;    /* addresses are the host's, and all work is done on return; then the functions after
-                            `fill` are not called and may be NULL */
+    bool host_access;    /* addresses are the host's, and all work is done on return; then `count` and the
+                            functions after `fill` are not called and may be NULL */
+
+    /* Opens the library of these devices, but uses none, and fails in a child of the process that has. NULL:
+     * there is none. */
+    hvd_code (*open)(hvd_status *reason);
+
+    /* Returns how many devices this process has. */
+    int32_t (*count)(void);
 
     /* Returns memory of a device, aligned to 64 bytes; NULL: out of memory. The address is unique even if
      * bytes is 0. */
@@ -67,10 +74,15 @@ struct memory_ops {
     void (*event_release)(struct memory_event *event);
 };
 
-extern const struct memory_ops memory_host;
+extern const struct memory_ops memory_host, memory_cuda;
 
-/* Returns the row of a type; NULL: this process has no such type of device. */
+/* Returns the row of a type; NULL: this process has not used such a device. */
 const struct memory_ops *memory_of(int32_t device_type);
+
+/* Returns the row of a type that is about to be used, and opens its library first if necessary.
+ * HVD_UNSUPPORTED: this process can't use such devices; the text, "a GPU, which this process can't use
+ * (...)", says why. */
+hvd_code memory_open(int32_t device_type, const struct memory_ops **memory, hvd_status *reason);
 
 /* Adds or replaces a type of device, before any tensor of it is submitted; `ops` must stay valid. */
 void memory_register(const struct memory_ops *ops);

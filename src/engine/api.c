@@ -196,6 +196,7 @@ hvd_code hvd_init(const hvd_config *config, hvd_context **context, hvd_status *s
     pthread_mutex_init(&opened->rendezvous_lock, NULL);
     atomic_init(&opened->drive.deadline, CLOCK_NEVER);
     atomic_init(&opened->claim, -1);
+    atomic_init(&opened->device_id, -1);
     opened->watch = (struct atfork_handler){.in_child = note_fork, .owner = opened};
     atfork_add(&opened->watch);
     sets_init(&opened->sets);

@@ -4,6 +4,7 @@
 #include "engine/context.h"
 
 #include "base/status.h"
+#include "device/memory.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -40,6 +41,26 @@ hvd_code context_check_process(const struct hvd_context *context, hvd_status *st
             "init was called in the parent process; a forked child can't use its connections: call init "
             "in the child, or start it without fork");
     return HVD_OK;
+}
+
+void context_use_device(struct hvd_context *context, int32_t device_id)
+{
+    int none = -1;
+    if (atomic_load_explicit(&context->device_id, memory_order_relaxed) < 0 &&
+        atomic_compare_exchange_strong(&context->device_id, &none, device_id))
+        log_info(context->placement.rank,
+                 "tensors of this rank are on GPU %d; they travel through the memory of the host, which was "
+                 "tested on a stand-in for the driver, but on no GPU yet",
+                 (int)device_id);
+}
+
+int32_t context_device(const struct hvd_context *context, const struct memory_ops *memory)
+{
+    int32_t used = atomic_load(&context->device_id);
+    if (used >= 0 || memory->host_access)
+        return used < 0 ? 0 : used;
+    int32_t count = memory->count();
+    return count ? context->placement.local_rank % count : 0;
 }
 
 void context_no_memory(const struct hvd_context *context, hvd_status *status)

@@ -27,6 +27,7 @@
 struct backend;
 struct comm;
 struct hvd_handle;
+struct memory_ops;
 struct rendezvous_client;
 struct timeline;
 struct tuning;
@@ -91,6 +92,7 @@ struct hvd_context {
     atomic_int references; /* one of the owner, and one per handle not yet freed */
     atomic_bool forked;    /* this is a child's copy */
     atomic_int claim;      /* the descriptor that holds the rank, see claim.h; or -1 */
+    atomic_int device_id;  /* of the first tensor on a device other than the CPU; -1: there was none */
     struct counters counters;
     struct page_writer page; /* what other processes may know of this rank */
     struct steps steps;
@@ -141,6 +143,14 @@ struct hvd_context {
 
 void context_retain(struct hvd_context *context);
 void context_release(struct hvd_context *context);
+
+/* Any thread. A tensor on this device is submitted: the first one decides which device is the rank's own, on
+ * which it works when it has joined. */
+void context_use_device(struct hvd_context *context, int32_t device_id);
+
+/* Returns the device of the rank; before its first tensor on one the device whose number is the local rank.
+ */
+int32_t context_device(const struct hvd_context *context, const struct memory_ops *memory);
 
 /* Returns HVD_FORKED in a child of the process that opened the context. */
 hvd_code context_check_process(const struct hvd_context *context, hvd_status *status);

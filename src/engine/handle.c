@@ -217,14 +217,11 @@ static void close_block(struct hvd_context *context, struct hvd_handle *handle)
 /* Called after signature_measure: all tensors are on one type of device. */
 static hvd_code find_memory(const hvd_request *request, const struct memory_ops **memory, hvd_status *status)
 {
-    int32_t type = request->count ? request->inputs[0].device_type : HVD_CPU;
-    *memory = memory_of(type);
-    if (*memory)
+    hvd_status reason;
+    if (!memory_open(request->count ? request->inputs[0].device_type : HVD_CPU, memory, &reason))
         return HVD_OK;
-    return status_set(
-        status, HVD_UNSUPPORTED,
-        "%s: tensor 0 is on a device of type %d, which this process can't use; copy it to the CPU",
-        operation_name(request->operation), (int)type);
+    return status_set(status, HVD_UNSUPPORTED, "%s: tensor 0 is on %.700s; copy it to the CPU",
+                      operation_name(request->operation), reason.text);
 }
 
 static const hvd_tensor *tensor_at(const hvd_request *request, size_t index)
@@ -253,19 +250,22 @@ static void release_ready(struct hvd_handle *handle)
 /* Records an event for each stream whose work the tensors need. */
 static hvd_code record_ready(struct hvd_handle *handle, const hvd_request *request, hvd_status *status)
 {
+    hvd_status reason;
     size_t count = count_streams(request, handle->memory);
     for (size_t i = 0; i < count; i++) {
         if (request->streams && is_recorded(request, i))
             continue;
         void *stream = request->streams ? request->streams[i] : request->stream;
         hvd_code code = handle->memory->event_record(tensor_at(request, i)->device_id, stream,
-                                                     &handle->ready[handle->ready_count], status);
+                                                     &handle->ready[handle->ready_count], &reason);
         if (code) {
             release_ready(handle);
-            return code;
+            return status_set(status, code, "%s: %.850s", operation_name(request->operation), reason.text);
         }
         handle->ready_count++;
     }
+    if (count)
+        context_use_device(handle->context, tensor_at(request, 0)->device_id);
     return HVD_OK;
 }
 

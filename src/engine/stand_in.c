@@ -42,9 +42,10 @@ static hvd_code make_data(const struct comm *comm, const struct memory_ops *memo
                           const hvd_request *request, hvd_tensor *tensors, void **data, hvd_status *status)
 {
     size_t total = 0, at = 0;
+    int32_t device_id = context_device(comm->context, memory);
     for (int i = 0; i < request->count; i++)
         total += round_up(elements_of(&tensors[i]) * hvd_dtype_size(tensors[i].dtype));
-    char *block = memory->allocate(0, total);
+    char *block = memory->allocate(device_id, total);
     if (!block)
         return status_set(
             status, HVD_OUT_OF_MEMORY,
@@ -54,6 +55,7 @@ static hvd_code make_data(const struct comm *comm, const struct memory_ops *memo
     hvd_code code = HVD_OK;
     for (int i = 0; !code && i < request->count; i++) {
         tensors[i].data = block + at;
+        tensors[i].device_id = device_id;
         at += round_up(elements_of(&tensors[i]) * hvd_dtype_size(tensors[i].dtype));
         code = fill(memory, request, &tensors[i], status);
     }
@@ -66,14 +68,14 @@ static hvd_code make_data(const struct comm *comm, const struct memory_ops *memo
 static hvd_code create(struct comm *comm, int device_type, hvd_request *request, hvd_tensor *tensors,
                        struct parts parts, struct hvd_handle **handle, hvd_status *status)
 {
-    const struct memory_ops *memory = memory_of(device_type);
+    const struct memory_ops *memory;
     void *data = NULL;
-    if (!memory)
-        return status_set(
-            status, HVD_UNSUPPORTED,
-            "rank %d has joined, and the others use devices of type %d, which its process can't "
-            "use; join where every rank has such a device",
-            comm->context->placement.rank, device_type);
+    hvd_status reason;
+    if (memory_open(device_type, &memory, &reason))
+        return status_set(status, HVD_UNSUPPORTED,
+                          "rank %d has joined, and the others' tensors are on %.700s; join where every rank "
+                          "has such a device",
+                          comm->context->placement.rank, reason.text);
     TRY(make_data(comm, memory, request, tensors, &data, status));
     hvd_code code = handle_create(comm->context, request, comm->size, false, handle, status);
     if (code) {

@@ -12,9 +12,17 @@
 
 #include <stddef.h>
 
+/* HVD_ON_CUDA: the device is one of CUDA, by the stand-in for its driver. */
+#ifdef HVD_ON_CUDA
+#define DEVICE_TYPE HVD_CUDA
+#define DEVICES     8 /* the most that the stand-in has */
+#else
 #define DEVICE_TYPE 12 /* DLPack: for extensions */
+#define DEVICES     16
+#endif
 
-/* Each rank has a device of its number, with a default stream and another one. Garbage at first. */
+/* Each rank has a device of its number, modulo DEVICES, with a default stream and another one. Garbage at
+ * first. */
 void *device_allocate(int32_t device_id, size_t bytes);
 void device_release(void *data);
 void device_read(void *to, const void *from, size_t bytes);  /* at once */
@@ -28,10 +36,10 @@ void device_hold(void *stream);
 void device_go_on(void *stream);
 void device_finish(void *stream); /* does all that it holds, and lets it go on */
 
-/* From now on copies of this device fail. */
+/* The test device only. From now on copies of this device fail. */
 void device_break(int32_t device_id);
 
-/* For so long nothing is done unless it is waited for. */
+/* The test device only. For so long nothing is done unless it is waited for. */
 void device_delay(int32_t device_id, double seconds);
 
 /* Adds the device to the engine's; more than once is fine. */

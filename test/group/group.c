@@ -175,6 +175,16 @@ void group_run_sizes(const struct group_options *options, int smallest, int larg
         NULL};
     const char *const named[] = {options->transport, NULL};
     struct group_options over = *options;
+#ifdef HVD_OPERATIONS_ON_CUDA
+    if (!test_full()) {
+        if (draw_size(0, 2))
+            skip();
+        if (!options->transport)
+            over.transport = transports[draw_size(0, (int)(sizeof transports / sizeof *transports) - 2)];
+        group_run(&over, draw_size(smallest, largest), fn, NULL);
+        return;
+    }
+#endif
     int every = getenv("HOROVOD_TEST_SIZES") ? largest : SANITIZED ? 1 : 5;
     for (const char *const *transport = named[0] ? named : transports; *transport; transport++) {
         over.transport = *transport;

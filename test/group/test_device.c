@@ -33,9 +33,8 @@ static void refusals(struct member *member)
     int64_t shape[] = {4};
     float data[4] = {0};
     hvd_tensor tensors[] = {tensor_of(data, HVD_FLOAT32, shape, 1), make_tensor(member, shape)};
-    check_refused(member, tensors, 2, HVD_INVALID_ARGUMENT,
-                  "tensor 1 is on a device of type 12, tensor 0 on one of");
-    tensors[0].device_type = DEVICE_TYPE + 1;
+    check_refused(member, tensors, 2, HVD_INVALID_ARGUMENT, ", tensor 0 on one of type 1; ");
+    tensors[0].device_type = 13;
     check_refused(member, tensors, 1, HVD_UNSUPPORTED,
                   "tensor 0 is on a device of type 13, which this process");
     tensors[0].device_type = 200;
@@ -128,6 +127,7 @@ static void several_streams(struct member *member)
     }
 }
 
+#ifndef HVD_ON_CUDA
 /* Requests of other process sets go on while one waits for its device. */
 static void a_late_device(struct member *member)
 {
@@ -167,9 +167,12 @@ static void a_broken_device(struct member *member)
     device_release(tensor.data);
     device_delay(member->rank, 0);
 }
+#endif
 
 GROUP_TEST(test_refusals, refusals, 1, 3, .transport = "shm")
 GROUP_TEST(test_behind_the_stream, behind_the_stream, 1, 3, EVERY_TRANSPORT)
 GROUP_TEST(test_several_streams, several_streams, 1, 3, EVERY_TRANSPORT)
+#ifndef HVD_ON_CUDA
 GROUP_TEST(test_a_late_device, a_late_device, 2, 2, EVERY_TRANSPORT)
-GROUP_TEST(test_a_broken_device, a_broken_device, 1, 3, .transport = "shm")
+GROUP_TEST(test_a_broken_device, a_broken_device, 1, 3, .transport = "shm") /* it stays broken */
+#endif

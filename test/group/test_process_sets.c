@@ -575,7 +575,7 @@ static void without_memory(struct member *member)
 
 /* ---- out of descriptors -------------------------------------------------------------------------------- */
 
-#ifndef __SANITIZE_THREAD__ /* which bears no threads in a child of fork() */
+#if !defined(__SANITIZE_THREAD__) && !defined(HVD_ON_CUDA) /* which bear no threads in a child of fork() */
 
 /* Takes each descriptor that becomes free, as a thread of the user's program might. */
 static void *take_descriptors(void *argument)

@@ -19,6 +19,7 @@ ROWS = {
     "launch/starter.h": {"local"},
     "src/backend/mpi_calls.h": {"mpi_mpich", "mpi_openmpi", "mpi_standard"},
     "src/base/platform.h": {"platform_linux"},
+    "src/device/memory.h": {"memory_cuda"},
     "src/device/reduce.h": {"reduce_half", "reduce_neon", "reduce_plain", "reduce_x86"},
 }
 

@@ -58,8 +58,8 @@ enum {
     CALL(ctx_synchronize, cuCtxSynchronize, (void))                                                          \
     CALL(mem_info, cuMemGetInfo_v2, (size_t * left, size_t * total))                                         \
     CALL(mem_range, cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t * bytes, CUdeviceptr address))      \
-    CALL(host_register, cuMemHostRegister_v2, (void *memory, size_t bytes, unsigned flags))                  \
-    CALL(host_unregister, cuMemHostUnregister, (void *memory))                                               \
+    CALL(host_alloc, cuMemHostAlloc, (void **memory, size_t bytes, unsigned flags))                          \
+    CALL(host_free, cuMemFreeHost, (void *memory))                                                           \
     CALL(stream_destroy, cuStreamDestroy_v2, (CUstream stream))                                              \
     CALL(stream_query, cuStreamQuery, (CUstream stream))                                                     \
     CALL(host_function, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *argument))              \
