@@ -89,6 +89,13 @@ void check_build_print(void)
                              : "no library of Open MPI, MPICH or Intel MPI was found; install one, e.g. by "
                                "`apt-get install openmpi-bin` or `pip install mpich`, or name it in "
                                "HOROVOD_MPI_LIBRARY");
+    hvd_status gpus;
+    bool has_gpus = hvd_find_cuda(&gpus) == HVD_OK;
+    printf("GPUs: %s.%s\n", gpus.text,
+           has_gpus
+               ? " Tensors on them travel through the memory of the host; the authors have tested this on "
+                 "a stand-in for the driver, but on no GPU yet."
+               : "");
     printf("NCCL, DDL, CCL: not in this version.\n");
     for (size_t i = 0; i < FRAMEWORKS && *python; i++)
         if (!found[i])

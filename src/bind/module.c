@@ -236,6 +236,10 @@ static PyObject *core_read_fault(PyObject *Py_UNUSED(module), PyObject *argument
                          (int)fault.line, "function", fault.function);
 }
 
+/* The first gradient of a call of backward was on a device, so all are asked for their streams. Until an
+ * operation has used a device, only this says so. */
+static int on_devices;
+
 /* `state` is the tuple of the arguments that core_collector received. */
 static PyObject *collect(PyObject *state, PyObject *parameter)
 {
@@ -249,8 +253,9 @@ static PyObject *collect(PyObject *state, PyObject *parameter)
             return NULL;
         Py_DECREF(answer);
         memcpy(last, &thread, sizeof thread);
+        on_devices = tensor_stream(parameter, &stream);
     }
-    if (hvd_has_devices() && tensor_stream(parameter, &stream)) {
+    if ((on_devices || hvd_has_devices()) && tensor_stream(parameter, &stream)) {
         PyObject *number = PyLong_FromVoidPtr(stream);
         int failed =
             number ? PyDict_SetItem(PyTuple_GetItem(state, 4), PyTuple_GetItem(state, 1), number) : -1;
@@ -300,6 +305,22 @@ static PyObject *core_mxnet_push(PyObject *Py_UNUSED(module), PyObject *library)
 static PyObject *core_native_entry(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     return PyLong_FromVoidPtr((void *)&entry_table);
+}
+
+static PyObject *core_cuda_version(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return PyLong_FromLong(hvd_cuda_version());
+}
+
+/* Opening the driver may take a second. */
+static PyObject *core_find_cuda(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    hvd_status found;
+    hvd_code code;
+    Py_BEGIN_ALLOW_THREADS;
+    code = hvd_find_cuda(&found);
+    Py_END_ALLOW_THREADS;
+    return Py_BuildValue("(Os)", code ? Py_False : Py_True, found.text);
 }
 
 static PyObject *core_addresses(PyObject *Py_UNUSED(module), PyObject *interfaces)
@@ -453,6 +474,13 @@ static PyMethodDef methods[] = {
     {"native_entry", core_native_entry, METH_NOARGS,
      "native_entry($module, /)\n--\n\n"
      "The address of the entry_table (src/native/entry.h), for kernels in a library of their own."},
+    {"cuda_version", core_cuda_version, METH_NOARGS,
+     "cuda_version($module, /)\n--\n\n"
+     "The version of CUDA that the driver of this host serves, 13000 for 13.0; 0: there is no driver."},
+    {"find_cuda", core_find_cuda, METH_NOARGS,
+     "find_cuda($module, /)\n--\n\n"
+     "Whether this process can use GPUs of NVIDIA, and a text that lists them or says why not. It "
+     "initialises the driver, so that children of fork() can't use them any longer."},
     {"version", core_version, METH_NOARGS,
      "version($module, /)\n--\n\n"
      "The engine's version, e.g. '1.0.0'."},

@@ -31,6 +31,11 @@ static int result_get(PyObject *self, Py_buffer *view, int flags)
 {
     Result *result = (Result *)self;
     const hvd_tensor *tensor = &result->tensor;
+    if (tensor->device_type != HVD_CPU) {
+        view->obj = NULL;
+        PyErr_SetString(PyExc_BufferError, "the result is not in the memory of the host; read it by DLPack");
+        return -1;
+    }
     *view = (Py_buffer){.buf = tensor->data,
                         .obj = self,
                         .itemsize = (Py_ssize_t)hvd_dtype_size(tensor->dtype),
@@ -124,7 +129,8 @@ static PyObject *make_versioned(PyObject *self)
     return make_capsule(managed, "dltensor_versioned", self);
 }
 
-/* __dlpack__(*, stream=None, max_version=None, ...): on the CPU only the version matters. */
+/* __dlpack__(*, stream=None, max_version=None, ...). Results are visible to all streams, so only the version
+ * matters. */
 static PyObject *result_dlpack(PyObject *self, PyObject *Py_UNUSED(arguments), PyObject *keywords)
 {
     PyObject *version = keywords ? PyDict_GetItemString(keywords, "max_version") : NULL;

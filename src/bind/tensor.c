@@ -10,14 +10,13 @@
 
 enum { KNOWN_TYPES = 8 };
 
-static PyObject *name_exchange, *name_dlpack, *name_device, *name_storage, *name_conj, *name_neg, *name_dtype,
-    *name_name, *name_array, *name_flags, *name_writeable, *no_arguments, *version_1;
+static PyObject *name_exchange, *name_dlpack, *name_storage, *name_conj, *name_neg, *name_dtype, *name_name,
+    *name_array, *name_flags, *name_writeable, *no_arguments, *version_1;
 
 int tensor_init_module(void)
 {
     name_exchange = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
     name_dlpack = PyUnicode_InternFromString("__dlpack__");
-    name_device = PyUnicode_InternFromString("__dlpack_device__");
     name_storage = PyUnicode_InternFromString("untyped_storage");
     name_conj = PyUnicode_InternFromString("is_conj");
     name_neg = PyUnicode_InternFromString("is_neg");
@@ -28,7 +27,7 @@ int tensor_init_module(void)
     name_writeable = PyUnicode_InternFromString("writeable");
     no_arguments = PyTuple_New(0);
     version_1 = Py_BuildValue("(ii)", 1, 0);
-    bool named = name_exchange && name_dlpack && name_device && name_storage && name_conj && name_neg;
+    bool named = name_exchange && name_dlpack && name_storage && name_conj && name_neg;
     named = named && name_dtype && name_name && name_array && name_flags && name_writeable;
     return named && no_arguments && version_1 ? 0 : -1;
 }
@@ -382,7 +381,7 @@ static int view_dlpack(struct tensor_view *view, PyObject *object, const struct 
  * set. */
 static int stream_of(const DLExchangeTable *table, DLDevice device, void **stream)
 {
-    if (device.device_type == HVD_CPU || !table->current_stream)
+    if (is_in_host_memory(device.device_type) || !table->current_stream)
         return 0;
     return table->current_stream(device.device_type, device.device_id, stream);
 }
@@ -418,34 +417,13 @@ static int view_buffer(struct tensor_view *view, PyObject *object, const struct 
     return describe(view, object, role, &tensor);
 }
 
-/* Returns true, with the number of the device's default stream, if the object is on a device. */
-static bool default_stream_of(PyObject *object, int *stream)
-{
-    int type = DL_CPU, id;
-    PyObject *device = PyObject_CallMethodObjArgs(object, name_device, NULL);
-    bool known = device && PyTuple_Check(device) && PyArg_ParseTuple(device, "ii", &type, &id);
-    Py_XDECREF(device);
-    PyErr_Clear();
-    *stream = type == DL_CUDA || type == DL_CUDA_MANAGED ? DL_CUDA_DEFAULT_STREAM : DL_DEFAULT_STREAM;
-    return known && !is_in_host_memory(type);
-}
-
-/* Returns the arguments of __dlpack__. On a device they name the default stream, which is that of the view,
- * NULL: the producer makes it wait for its work. Producers older than DLPack 1.0 wait only if they get one.
- */
-static PyObject *capsule_options(PyObject *object)
-{
-    int stream;
-    /* Without types of devices the engine refuses every tensor that is on one. */
-    if (hvd_has_devices() && default_stream_of(object, &stream))
-        return Py_BuildValue("{s:O,s:i}", "max_version", version_1, "stream", stream);
-    return Py_BuildValue("{s:O}", "max_version", version_1);
-}
-
-static PyObject *request_capsule(PyObject *object)
+/* Calls __dlpack__. `stream`: the number of a stream that the producer makes wait for its work; -1: none. */
+static PyObject *request_capsule(PyObject *object, int stream)
 {
     PyObject *method = PyObject_GetAttr(object, name_dlpack);
-    PyObject *options = method ? capsule_options(object) : NULL;
+    PyObject *options = !method      ? NULL
+                        : stream < 0 ? Py_BuildValue("{s:O}", "max_version", version_1)
+                                     : Py_BuildValue("{s:O,s:i}", "max_version", version_1, "stream", stream);
     PyObject *capsule = options ? PyObject_Call(method, no_arguments, options) : NULL;
     if (options && !capsule && PyErr_ExceptionMatches(PyExc_TypeError)) { /* older than DLPack 1.0 */
         PyErr_Clear();
@@ -455,6 +433,34 @@ static PyObject *request_capsule(PyObject *object)
     Py_XDECREF(options);
     Py_XDECREF(method);
     return capsule;
+}
+
+/* Returns NULL if it has an unknown version, and NULL with an exception set if it is no capsule. */
+static const DLTensor *tensor_in(PyObject *capsule)
+{
+    if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+        DLManagedTensorVersioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+        return managed->version.major == 1 ? &managed->tensor : NULL;
+    }
+    DLManagedTensor *managed = PyCapsule_GetPointer(capsule, "dltensor");
+    return managed ? &managed->tensor : NULL;
+}
+
+/* Returns a capsule of the object. On a device the producer is asked a second time, with the default stream,
+ * which is that of the view, NULL: producers older than DLPack 1.0 make only a stream that they get wait for
+ * their work. On the CPU one call is enough. */
+static PyObject *capsule_of(PyObject *object)
+{
+    PyObject *capsule = request_capsule(object, -1);
+    const DLTensor *tensor = capsule ? tensor_in(capsule) : NULL;
+    if (capsule && !tensor)
+        PyErr_Clear(); /* its caller looks again */
+    if (!tensor || is_in_host_memory(tensor->device.device_type))
+        return capsule;
+    int type = tensor->device.device_type;
+    Py_DECREF(capsule);
+    return request_capsule(object, type == DL_CUDA || type == DL_CUDA_MANAGED ? DL_CUDA_DEFAULT_STREAM
+                                                                              : DL_DEFAULT_STREAM);
 }
 
 /* A capsule without a version does not report that its memory is read-only, as that of JAX's arrays is.
@@ -472,26 +478,29 @@ static bool shows_read_only(PyObject *object)
     return read_only;
 }
 
+static bool is_read_only(PyObject *object, PyObject *capsule)
+{
+    if (!PyCapsule_IsValid(capsule, "dltensor_versioned"))
+        return shows_read_only(object);
+    DLManagedTensorVersioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+    return managed->flags & DL_FLAG_READ_ONLY;
+}
+
 static int view_by_capsule(struct tensor_view *view, PyObject *object, const struct tensor_role *role,
                            const struct known_type *known)
 {
-    PyObject *capsule = request_capsule(object);
+    PyObject *capsule = capsule_of(object);
     if (!capsule)
         return refuse_with_cause(object, role);
     view->owner = capsule; /* it is not consumed, so its destructor frees the memory */
-    if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
-        DLManagedTensorVersioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
-        if (managed->version.major != 1)
-            return refuse(object, role, "speaks a version of DLPack that is not known here");
-        if (role->written && managed->flags & DL_FLAG_READ_ONLY)
-            return refuse(object, role, "is read-only, but the operation writes to it");
-        return view_dlpack(view, object, role, known, &managed->tensor);
-    }
-    if (role->written && shows_read_only(object))
+    const DLTensor *tensor = tensor_in(capsule);
+    if (!tensor && PyErr_Occurred())
+        return refuse_with_cause(object, role);
+    if (!tensor)
+        return refuse(object, role, "speaks a version of DLPack that is not known here");
+    if (role->written && is_read_only(object, capsule))
         return refuse(object, role, "is read-only, but the operation writes to it");
-    DLManagedTensor *managed = PyCapsule_GetPointer(capsule, "dltensor");
-    return managed ? view_dlpack(view, object, role, known, &managed->tensor)
-                   : refuse_with_cause(object, role);
+    return view_dlpack(view, object, role, known, tensor);
 }
 
 static int view_object(struct tensor_view *view, PyObject *object, const struct tensor_role *role)
@@ -530,8 +539,8 @@ int tensor_stream(PyObject *object, void **stream)
     *stream = NULL;
     if (!known.table || !known.table->current_stream)
         return 0;
-    bool found = !known.table->tensor_from_object(object, &now) && now.device.device_type != HVD_CPU &&
-                 !stream_of(known.table, now.device, stream);
+    bool found = !known.table->tensor_from_object(object, &now) &&
+                 !is_in_host_memory(now.device.device_type) && !stream_of(known.table, now.device, stream);
     if (!found)
         PyErr_Clear();
     return found;

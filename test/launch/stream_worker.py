@@ -13,51 +13,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from dlpack_structures import Current, Managed, Read, Table, Tensor, make_capsule
+
 ELEMENTS = 5000
 DEVICE, FLOAT = 12, 2  # of DLPack
-
-
-class Tensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-Read = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(Tensor))
-Current = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
-
-
-class Table(ctypes.Structure):
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("previous", ctypes.c_void_p),
-        ("unused", ctypes.c_void_p * 3),
-        ("read", Read),
-        ("current_stream", Current),
-    )
-
-
-class Managed(ctypes.Structure):
-    """DLManagedTensorVersioned."""
-
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("tensor", Tensor),
-    )
 
 
 class Finder:
@@ -85,12 +44,6 @@ core.init({})
 rank, size = core.placement()[:2]
 streams = (device.device_stream(rank), device.device_side_stream(rank))
 current = streams[0]  # that this thread works on
-
-
-def make_capsule(content: ctypes.Structure, name: bytes) -> Any:
-    make = ctypes.pythonapi.PyCapsule_New
-    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-    return make(ctypes.addressof(content), name, None)
 
 
 class Array:
@@ -124,9 +77,6 @@ class ArrayWithoutStreams(Array):
 class Exporter(Array):
     """The same without an exchange table; as in older PyTorch only a stream that it is given waits."""
 
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return DEVICE, rank
-
     def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = None) -> Any:
         if stream is not None:
             assert (stream, max_version) == (0, (1, 0))
@@ -137,10 +87,11 @@ class Exporter(Array):
         return make_capsule(self.managed, b"dltensor_versioned")
 
 
-class ExporterWithoutDevice(Exporter):
-    """The same, but nothing says before the capsule that it is on a device."""
+class ExporterWithoutWait(Exporter):
+    """The same, but the stream that it is given does not wait."""
 
-    __dlpack_device__ = None  # type: ignore[assignment]
+    def __dlpack__(self, **_: Any) -> Any:
+        return super().__dlpack__()
 
 
 @Read
@@ -252,7 +203,7 @@ for _ in range(3):
     check("waits for the current stream", lambda: late_sum(Array))
     check("needs the current stream", lambda: not late_sum(ArrayWithoutStreams))
     check("waits for the producer's stream", lambda: late_sum(Exporter))
-    check("needs the producer's stream", lambda: not late_sum(ExporterWithoutDevice))
+    check("needs the producer's stream", lambda: not late_sum(ExporterWithoutWait))
     check("waits for the streams of gradients", lambda: late_gradients(True))
     check("needs the streams of gradients", lambda: not late_gradients(False))
 core.shutdown()

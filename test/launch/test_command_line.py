@@ -36,6 +36,7 @@ Available Tensor Operations:
 
 Frameworks: as seen by .*
 MPI: no library .*
+GPUs: .*
 NCCL, DDL, CCL: not in this version\.
 (\w+ is missing: \S+ -m pip install "horovod(\[\w+\])?"\n)*"""
 SHOW = ["bash", "-c", 'echo "$HOROVOD_FUSION_THRESHOLD $HOROVOD_CYCLE_TIME $HOROVOD_LOG_LEVEL"']

@@ -34,8 +34,11 @@ def test_builds(name: str) -> None:
     assert getattr(util, name)(verbose=True) == getattr(hvd, name)()
 
 
-def test_no_gpu() -> None:
-    assert util.gpu_available("torch") is False
+def test_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    """There can be one only where there is a driver."""
+    available = util.gpu_available("torch", verbose=True)
+    assert available in (False, hvd.cuda_built())
+    assert "horovod.torch: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", util.FRAMEWORKS)

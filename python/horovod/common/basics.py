@@ -320,7 +320,7 @@ def gloo_built() -> bool:
 
 
 def nccl_built() -> int:
-    """Returns 0, which means no NCCL: this version has no GPU operations."""
+    """Returns 0: tensors on GPUs travel through the memory of the host, without NCCL."""
     return 0
 
 
@@ -335,12 +335,15 @@ def ccl_built() -> bool:
 
 
 def cuda_built() -> bool:
-    """Returns false: this version has no GPU operations."""
-    return False
+    """Returns true if this host has a driver for NVIDIA's GPUs, so that operations take tensors on them.
+
+    Whether there is a GPU is another question: ``horovod.common.util.gpu_available``.
+    """
+    return _core.cuda_version() > 0
 
 
 def rocm_built() -> bool:
-    """Returns false: this version has no GPU operations."""
+    """Returns false: this version uses no GPUs of AMD."""
     return False
 
 

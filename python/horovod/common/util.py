@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from horovod import _core
 from horovod.common import basics
 from horovod.common.basics import Average, Sum
 from horovod.common.caller import warn_caller
@@ -60,8 +61,15 @@ def get_extension_full_path(pkg_path: str, *args: str) -> str:
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Returns false: this version has no GPU operations."""
-    return basics.cuda_built() or basics.rocm_built()
+    """Returns true if this process can use a GPU of NVIDIA, whatever the framework.
+
+    It initialises the driver, as ``torch.cuda.is_available`` does: children of ``os.fork`` can't use GPUs any
+    longer.
+    """
+    available, text = _core.find_cuda()
+    if verbose:
+        print(f"horovod.{ext_base_name}: {text}")
+    return available
 
 
 def mpi_built(verbose: bool = False) -> bool:
