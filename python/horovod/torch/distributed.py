@@ -34,7 +34,7 @@ from horovod.common import addresses, basics
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.util import env
 from horovod.framework.objects import broadcast_object
-from horovod.torch.process_group import Group
+from horovod.torch.process_group import DEVICES, Group
 
 dist: Any = torch.distributed  # its type annotations lack newer members
 _FIRST_SET = 1 << 20  # HVD_OPENED_SETS of horovod.h
@@ -224,4 +224,4 @@ def register_comm_hook(self: Any, state: object, hook: Callable[[Any, Any], Any]
 _handlers["env"] = _handle
 DistributedDataParallel.register_comm_hook = register_comm_hook  # type: ignore[method-assign]
 dist.monitored_barrier = _c10d.monitored_barrier = monitored_barrier
-dist.Backend.register_backend("horovod", _create, extended_api=True, devices=["cpu"])
+dist.Backend.register_backend("horovod", _create, extended_api=True, devices=DEVICES)

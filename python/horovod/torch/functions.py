@@ -108,7 +108,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     tensors: list[torch.Tensor] = []
 
     def leave_out(tensor: torch.Tensor) -> _Absent:
-        tensors.append(tensor)
+        tensors.append(tensor.cpu())  # where the others have room; load_state_dict moves it to the device
         return _Absent(tuple(tensor.shape), tensor.dtype)
 
     def make_room(absent: _Absent) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import torch
 
@@ -102,6 +103,24 @@ def fill(copies: Copies) -> None:
         parts = torch.split(source.view(-1), [tensor.numel() for tensor in tensors])
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.detach().copy_(part.view(tensor.shape))
+
+
+def on_host(tensors: Tensors) -> tuple[Tensors, Copies]:
+    """Returns memory of the host for dense tensors, and the copies to those that are on a GPU."""
+    rooms = [torch.empty_like(each, device="cpu") if each.is_cuda else each for each in tensors]
+    pairs = zip(tensors, rooms, strict=True)
+    return rooms, [([own], room) for own, room in pairs if own.is_cuda]
+
+
+def stream_of(tensors: Tensors) -> torch.cuda.Stream | None:
+    """Returns the stream on which this thread works, if the tensors are on a GPU."""
+    return torch.cuda.current_stream(tensors[0].device) if tensors and tensors[0].is_cuda else None
+
+
+def gpus_of(results: Any) -> list[int | str | torch.device]:
+    """Returns the GPUs of tensors, or of lists of them."""
+    lists = (each if isinstance(each, list) else [each] for each in results)
+    return sorted({each.device for each in itertools.chain(*lists) if each.is_cuda}, key=str)
 
 
 def share_bytes(tensors: Tensors) -> bool:

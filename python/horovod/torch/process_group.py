@@ -38,6 +38,7 @@ _REDUCTIONS = [
     (dist.ReduceOp.MIN, Min),
     (dist.ReduceOp.PRODUCT, Product),
 ]
+DEVICES = ["cpu", "cuda"] if torch.version.cuda else ["cpu"]
 _MOST_HELD = 64  # operations kept without a caller that has waited for them
 _HOOK_CALLS = 1024  # calls of hooks with names of their own; then the names repeat
 
@@ -88,7 +89,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     group_name = property(lambda self: self._options.group_id)
     group_desc = property(lambda self: "undefined")
-    _device_types = property(lambda self: [torch.device("cpu")])
+    _device_types = property(lambda self: [torch.device(each) for each in DEVICES])
 
     def getGroupName(self) -> str:  # noqa: N802
         return str(self._options.group_id)
@@ -188,7 +189,9 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
             )
         except HorovodInternalError as error:
             raise dist.DistBackendError(str(error)) from error
-        return self._hold(Work(self, handle, finish if counts or copies else None, results, self._time(opts)))
+        ends = finish if counts or copies else None
+        stream = memory.stream_of(sent) if ends else None
+        return self._hold(Work(self, handle, ends, results, self._time(opts), stream))
 
     def _time(self, opts: Any) -> float:
         limit: float = opts.timeout.total_seconds() if opts else 0
@@ -254,8 +257,10 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         options = dist.AllreduceOptions() if len(dense) == 1 else dist.AllreduceCoalescedOptions()
         options.reduceOp, options.timeout = opts.reduceOp, timedelta(seconds=self._time(opts))
         reduce = self._gloo.allreduce if len(dense) == 1 else self._gloo.allreduce_coalesced
-        handle = GlooHandle(reduce(dense, options))
-        return self._hold(Work(self, handle, lambda _: memory.fill(copies), results, self._time(opts)))
+        handle, stream = GlooHandle(reduce(dense, options)), memory.stream_of(dense)
+        return self._hold(
+            Work(self, handle, lambda _: memory.fill(copies), results, self._time(opts), stream)
+        )
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> Any:
         root = opts.rootRank if opts else 0
@@ -387,15 +392,21 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     def send(self, tensors: Tensors, to: int, tag: int) -> Any:
         dense, _ = self._in_place("send", tensors, reads=True)
-        return self._gloo.send(memory.padded(dense), to, tag)
+        return self._gloo.send(memory.padded([each.cpu() for each in dense]), to, tag)
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Any:
-        dense, copies = self._in_place("recv", tensors)
+        dense, copies = self._received_into(tensors)
         return self._received(self._gloo.recv(memory.padded(dense), source, tag), copies)
 
     def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
-        dense, copies = self._in_place("recv", tensors)
+        dense, copies = self._received_into(tensors)
         return self._received(self._gloo.recv_anysource(memory.padded(dense), tag), copies)
+
+    def _received_into(self, tensors: Tensors) -> tuple[Tensors, Copies]:
+        """Returns memory of the host to receive into, since Gloo receives nowhere else, and the copies."""
+        dense, copies = self._in_place("recv", tensors)
+        rooms, moves = memory.on_host(dense)
+        return rooms, moves + copies
 
     def _received(self, work: Any, copies: Copies) -> Any:
         return Received(work, lambda: memory.fill(copies)) if copies else work

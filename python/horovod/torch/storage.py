@@ -17,7 +17,7 @@ _ANYWHERE = (0, (1 << 63) - 1)  # address and bytes of all memory
 
 
 def _memory_of(storage: torch.UntypedStorage) -> tuple[int, int]:
-    return (storage.data_ptr(), storage.nbytes()) if storage.device.type == "cpu" else (0, 0)
+    return (storage.data_ptr(), storage.nbytes()) if storage.device.type in ("cpu", "cuda") else (0, 0)
 
 
 def _of_tensor(tensor: torch.Tensor) -> tuple[int, int]:

@@ -13,6 +13,7 @@ import torch
 import torch.distributed
 
 from horovod.common.exceptions import HorovodInternalError
+from horovod.torch import memory
 
 dist: Any = torch.distributed  # its type annotations lack newer members
 
@@ -66,6 +67,11 @@ class Owner(Protocol):
         """Calls a function on the thread of the group that completes futures."""
 
 
+def _working_on(stream: torch.cuda.Stream | None) -> contextlib.AbstractContextManager[Any]:
+    """Lets this thread work on a stream of a GPU, if there is one."""
+    return contextlib.nullcontext() if stream is None else torch.cuda.stream(stream)
+
+
 class Work(dist.Work):  # type: ignore[misc]
     """A collective in progress.
 
@@ -75,10 +81,17 @@ class Work(dist.Work):  # type: ignore[misc]
         finish: a function of the handle's outcome that completes it, e.g. copies into the caller's tensors.
         results: the caller's tensors.
         limit: the timeout in seconds.
+        stream: of a GPU, for the copies of `finish`; the caller's when it started the operation.
     """
 
     def __init__(
-        self, group: Owner, handle: Any, finish: Callable[[Any], None] | None, results: Any, limit: float
+        self,
+        group: Owner,
+        handle: Any,
+        finish: Callable[[Any], None] | None,
+        results: Any,
+        limit: float,
+        stream: torch.cuda.Stream | None = None,
     ) -> None:
         super().__init__()
         self._group, self._handle, self._results, self._limit = group, handle, results, limit
@@ -86,6 +99,7 @@ class Work(dist.Work):  # type: ignore[misc]
         self._future: torch.futures.Future[Any] | None = None
         self._finish = finish  # None once it has run
         self._error: Exception | None = None
+        self._stream = stream
         if finish:
             self._finishing = threading.RLock()  # reentrant, as handlers of signals may wait
             handle.add_done_callback(self._complete)
@@ -95,7 +109,8 @@ class Work(dist.Work):  # type: ignore[misc]
         with self._finishing:
             if self._finish:
                 try:
-                    self._finish(handle.wait(0))
+                    with _working_on(self._stream):
+                        self._finish(handle.wait(0))
                 except Exception as error:
                     self._error = error
                 self._finish = None
@@ -117,6 +132,8 @@ class Work(dist.Work):  # type: ignore[misc]
             self._handle.wait(limit)
             if self._finish:
                 self._complete(self._handle)
+            if self._stream:
+                torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
         except TimeoutError as error:
             return dist.DistBackendError(
                 f"rank {self._group.rank()} of the group: {error}, which is the timeout: another rank has "
@@ -133,7 +150,8 @@ class Work(dist.Work):  # type: ignore[misc]
     def get_future(self) -> torch.futures.Future[Any]:
         self._group.unwaited.pop(self, None)
         if self._future is None:
-            over: torch.futures.Future[Exception | None] = torch.futures.Future()
+            gpus = memory.gpus_of(self._results)
+            over: torch.futures.Future[Exception | None] = torch.futures.Future(devices=gpus)
             self._future = over.then(self._outcome)
 
             def complete() -> None:
