@@ -18,6 +18,7 @@ struct point {
     double present, horovod; /* seconds of all ranks: in the job, and of these asleep in Horovod */
     double late;             /* the share of the rank that was late most, since the point before */
     int late_rank;
+    bool gap; /* nobody has looked since the point before */
 };
 
 struct verdict {
@@ -305,10 +306,20 @@ static void thin_points(struct course *course)
     }
 }
 
+static bool is_after_gap(const struct course *course)
+{
+    return course->at - course->before > COURSE_GAP;
+}
+
+/* A gap that is shorter than the time between two points is none. */
 static void add_point(struct course *course)
 {
     const struct point *last = &course->points[course->point_count - 1];
-    struct point point = {course->at, course->steps, course->present, course->horovod, 0, 0};
+    struct point point = {.at = course->at,
+                          .steps = course->steps,
+                          .present = course->present,
+                          .horovod = course->horovod,
+                          .gap = is_after_gap(course)};
     if (course->at - last->at < 0.9 * course->interval)
         return;
     for (int i = 0; i < course->rank_count; i++) {
@@ -351,11 +362,12 @@ static void add_verdict(struct course *course, const struct course_look *look)
 {
     struct verdict *last = course->verdict_count ? &course->verdicts[course->verdict_count - 1] : NULL;
     char *text = look->text ? strdup(look->text) : NULL;
-    if (last)
+    bool continues = last && !is_after_gap(course);
+    if (continues)
         last->until = look->at;
     if (!text)
         return;
-    if (last && last->exit == look->exit && (!look->exit || same_subject(last->text, look->text))) {
+    if (continues && last->exit == look->exit && (!look->exit || same_subject(last->text, look->text))) {
         free(last->text);
         last->text = text;
         return;
@@ -363,7 +375,7 @@ static void add_verdict(struct course *course, const struct course_look *look)
     if (course->verdict_count == COURSE_VERDICTS)
         forget_shortest(course);
     course->verdicts[course->verdict_count++] =
-        (struct verdict){last ? look->at : 0, look->at, look->exit, text};
+        (struct verdict){last || is_after_gap(course) ? look->at : 0, look->at, look->exit, text};
 }
 
 void course_add(struct course *course, const struct course_look *look)
@@ -456,9 +468,10 @@ static void write_points(const struct course *course, FILE *file)
     for (int i = 1; i < course->point_count; i++) {
         const struct point *last = &course->points[i - 1], *point = &course->points[i];
         double present = point->present - last->present;
-        fprintf(file, "%s[%.1f, %.4g, %.3f, %.3f, %d]", i > 1 ? ", " : "", point->at,
+        fprintf(file, "%s[%.1f, %.4g, %.3f, %.3f, %d%s]", i > 1 ? ", " : "", point->at,
                 (point->steps - last->steps) / (point->at - last->at),
-                present > 0 ? (point->horovod - last->horovod) / present : 0, point->late, point->late_rank);
+                present > 0 ? (point->horovod - last->horovod) / present : 0, point->late, point->late_rank,
+                point->gap ? ", true" : "");
     }
     fputs("]", file);
 }

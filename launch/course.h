@@ -9,6 +9,7 @@
 
 #define COURSE_POINTS   2048 /* of the curve; when it is full, every other point goes */
 #define COURSE_VERDICTS 512  /* when there are more, the one that held for the shortest time goes */
+#define COURSE_GAP      30   /* seconds without a look, from which the curve and the verdicts have a gap */
 #define COURSE_LEFT     1024 /* ranks that have left; when there are more, the least late goes */
 
 /* A rank at a look. */

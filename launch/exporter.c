@@ -127,6 +127,7 @@ static bool ask(struct exporter *exporter)
 static void answer_metrics(struct http_call *call, void *owner)
 {
     struct exporter *exporter = owner;
+    sampler_renew(exporter->table->sampler);
     bool fresh = exporter->text && clock_now() < exporter->taken + FRESH;
     if (fresh || !ask(exporter))
         reply(exporter, call);
@@ -136,8 +137,7 @@ static void answer_metrics(struct http_call *call, void *owner)
 
 static void answer_page(struct http_call *call, void *owner)
 {
-    (void)owner;
-    live_answer_page(call);
+    live_answer_page(&((struct exporter *)owner)->live, call);
 }
 
 static void answer_status(struct http_call *call, void *owner)

@@ -74,8 +74,9 @@ static void write_page(const void *what, FILE *file)
     document_write(file, what);
 }
 
-void live_answer_page(struct http_call *call)
+void live_answer_page(const struct live *live, struct http_call *call)
 {
+    sampler_renew(live->sampler);
     reply_text(call, write_page, NULL);
 }
 
@@ -86,12 +87,14 @@ static void write_course(const void *what, FILE *file)
 
 void live_answer_course(const struct live *live, struct http_call *call)
 {
+    sampler_renew(live->sampler);
     reply_text(call, write_course, live->sampler->course);
 }
 
 void live_answer_status(struct live *live, struct http_call *call)
 {
     struct sampler *sampler = live->sampler;
+    sampler_renew(sampler);
     if (clock_now() < sampler->looked_at + CLOCK_SECOND || !sampler_look(sampler))
         reply_status(sampler, call);
     else

@@ -17,7 +17,7 @@ void live_init(struct live *live, struct sampler *sampler);
 /* Prints the link, and how to reach it from another machine. */
 void live_say(struct live *live, const char *host, int port, bool local, const char *token);
 
-void live_answer_page(struct http_call *call);
+void live_answer_page(const struct live *live, struct http_call *call);
 void live_answer_status(struct live *live, struct http_call *call);
 void live_answer_course(const struct live *live, struct http_call *call);
 

@@ -11,6 +11,7 @@
 #define FIRST_SECONDS 120
 #define OFTEN         1000 /* milliseconds between two looks in the first seconds of a job, which interest most */
 #define SELDOM        10000
+#define IDLE_SECONDS  60 /* after the last request; also between two reads of the counters of energy then */
 #define POWERCAP      "/sys/class/powercap"
 
 static void fill_rank(const struct job_view *job_view, const struct rank_view *view, struct course_rank *rank)
@@ -114,12 +115,28 @@ bool sampler_look(struct sampler *sampler)
     return sampler->asked;
 }
 
+/* The counters of energy are short: they are read while nobody looks, too. */
 static void on_timer(uv_timer_t *timer)
 {
     struct sampler *sampler = timer->data;
-    bool early = clock_now() - sampler->started < FIRST_SECONDS * CLOCK_SECOND;
-    sampler_look(sampler);
-    uv_timer_start(timer, on_timer, early ? OFTEN : SELDOM, 0);
+    int64_t now = clock_now();
+    bool early = now - sampler->started < FIRST_SECONDS * CLOCK_SECOND;
+    sampler->paused =
+        !sampler->table->options->report && now - sampler->requested_at >= IDLE_SECONDS * CLOCK_SECOND;
+    if (sampler->paused)
+        energy_read(&sampler->energy, POWERCAP);
+    else
+        sampler_look(sampler);
+    uv_timer_start(timer, on_timer, sampler->paused ? IDLE_SECONDS * 1000 : early ? OFTEN : SELDOM, 0);
+}
+
+void sampler_renew(struct sampler *sampler)
+{
+    if (!sampler)
+        return;
+    sampler->requested_at = clock_now();
+    if (sampler->paused)
+        uv_timer_start(&sampler->timer, on_timer, 0, 0);
 }
 
 hvd_code sampler_open(struct sampler *sampler, struct table *table, hvd_status *status)
@@ -128,7 +145,7 @@ hvd_code sampler_open(struct sampler *sampler, struct table *table, hvd_status *
     sampler->table = table;
     uv_timer_init(&table->loop, &sampler->timer); /* sampler_close closes it in any case */
     sampler->timer.data = sampler;
-    sampler->started = clock_now();
+    sampler->started = sampler->requested_at = clock_now();
     sampler->size = table->most;
     sampler->course = course_create(table->most);
     sampler->ranks = calloc((size_t)table->most, sizeof *sampler->ranks);

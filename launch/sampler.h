@@ -1,5 +1,6 @@
 /* sampler.h - looks at the job at intervals while it runs, and keeps what the live page and the report
- * show: its course and the last look. In the launcher; one thread, the loop's. */
+ * show: its course and the last look. Without a report it pauses once nobody has requested the page, metrics
+ * or status for a minute; the course then has a gap. In the launcher; one thread, the loop's. */
 #ifndef HVD_LAUNCH_SAMPLER_H
 #define HVD_LAUNCH_SAMPLER_H
 
@@ -21,10 +22,12 @@ struct sampler {
     int64_t started;   /* the job, or this one: clock_now's, as the next one */
     int64_t looked_at; /* 0: not yet */
     int64_t stacks_at; /* when it has last asked for stacks; 0: not yet */
-    bool hangs;        /* at the last look a request had waited for long */
-    bool explained;    /* `status` has the stacks of that */
-    bool asked;        /* a look is under way, */
-    bool with_stacks;  /* and has stacks */
+    int64_t requested_at; /* when the page, metrics or status were last requested; at first the start */
+    bool paused;          /* nobody has for a while */
+    bool hangs;           /* at the last look a request had waited for long */
+    bool explained;       /* `status` has the stacks of that */
+    bool asked;           /* a look is under way, */
+    bool with_stacks;     /* and has stacks */
     /* Called after each look; NULL: nobody needs it. */
     void (*looked)(struct sampler *sampler, void *owner);
     void *owner;
@@ -35,6 +38,9 @@ hvd_code sampler_open(struct sampler *sampler, struct table *table, hvd_status *
 
 /* An epoch of an elastic job begins with these ranks. */
 void sampler_begin_epoch(struct sampler *sampler, int epoch, const struct membership_rank *ranks, int size);
+
+/* The page, metrics or status are requested: looks continue, or start again. NULL is fine. */
+void sampler_renew(struct sampler *sampler);
 
 /* Looks now, unless a look is under way. Returns false if it can't. */
 bool sampler_look(struct sampler *sampler);

@@ -2,6 +2,7 @@
  * it knows a launcher that is stopped; then the views of jobs. */
 #include "status_server.h"
 #include "frames.h"
+#include "sampler.h"
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -117,6 +118,7 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
         return;
     }
     client->asked = true;
+    sampler_renew(client->server->monitor->table->sampler);
     frame_send(frames, FRAME_HEARD);
     if (strcmp(release, hvd_version()) != 0) {
         append_text(why, sizeof why, "it is release %s, this horovodrun is %s", hvd_version(), release);

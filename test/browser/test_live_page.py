@@ -148,6 +148,23 @@ def test_keyboard_moves_along_the_curve(browser: Browser, tmp_path: Path) -> Non
     assert before != after and "rank 1 late 28 %" in after
 
 
+def test_time_in_which_nobody_looked_is_a_gap(browser: Browser, tmp_path: Path) -> None:
+    data = fixtures.make("healthy", 2)
+    points = data["course"]["points"]
+    del points[100:160]
+    points[100].append(True)
+    page = open_report(browser, tmp_path, data)
+    starts = "document.querySelector('#rate path.%s').getAttribute('d').split('M').length - 1"
+    assert page.evaluate(starts % "rate") == page.evaluate(starts % "area") == 2
+    assert "gaps: nobody watched" in text_of(page, "#rate")
+    page.evaluate("document.querySelector('#rate input').focus()")
+    for _ in range(len(points) - 1 - 100):
+        page.press("ArrowLeft", 37)
+    moment = page.evaluate("document.activeElement.getAttribute('aria-valuetext')")
+    assert "on average since 6 min 41 s, while nobody watched" in moment
+    assert page.problems() == []
+
+
 def test_a_screen_reader_gets_the_verdict_and_tables(browser: Browser, tmp_path: Path) -> None:
     page = open_report(browser, tmp_path, fixtures.make("late", 256), 360, 800)
     nodes = page.call("Accessibility.getFullAXTree")["nodes"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from conftest import Launcher, wait_until
@@ -20,7 +22,7 @@ import horovod as hvd
 
 hvd.init()
 print("ready", flush=True)
-for step in range(10000):
+for step in range(100000):
     time.sleep(0.01)
     hvd.allreduce(np.ones(10, np.float32), name="<img src=x onerror=alert(1)>")
 """
@@ -75,6 +77,20 @@ def test_the_link_shows_the_page_and_what_it_asks_for(link: str) -> None:
     assert wait_until(are_of_one_look)
     course = json.loads(get(base + "course.json", cookie)[2])
     assert set(course) >= {"points", "verdicts", "late", "cost"}
+
+
+@pytest.mark.skipif("HOROVOD_TEST_FULL" not in os.environ, reason="long: HOROVOD_TEST_FULL=1")
+def test_looks_stop_without_requests(launcher: Launcher, link: str) -> None:
+    """They start again with a request for metrics or by --status, before which the curve has a gap."""
+    base = link.split("?")[0]
+    cookie = get(link)[1]["Set-Cookie"].split(";")[0]
+    requests: list[Callable[[], object]] = [lambda: get(base + "metrics"), lambda: launcher.run("--status")]
+    for count, request in enumerate(requests, 1):
+        time.sleep(100)  # a minute with looks, then more without any than count as a gap
+        request()
+        time.sleep(3)  # for the look; a request for the course starts one, but has only what was known
+        points = json.loads(get(base + "course.json", cookie)[2])["points"]
+        assert len([point for point in points if len(point) > 5]) == count
 
 
 def test_without_the_token_nothing_is_shown(link: str) -> None:

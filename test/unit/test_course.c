@@ -141,14 +141,43 @@ TEST(test_an_equal_verdict_lasts)
     course_free(course);
 }
 
+/* Of the time in which nobody has looked no verdict is known, and of the rate its mean. */
+TEST(test_a_gap)
+{
+    struct course *course = course_create(2);
+    look(course, 10, 100, 0, "healthy: 10 steps/s");
+    look(course, 110, 600, 0, "healthy: 11 steps/s");
+    look(course, 120, 700, 0, "healthy: 12 steps/s");
+    char *json = json_of(course);
+    assert_non_null(strstr(json,
+                           "\"points\": [[10.0, 10, 0.150, 0.100, 1], [110.0, 5, 0.150, 0.100, 1, true], "
+                           "[120.0, 10, 0.150, 0.100, 1]], "));
+    assert_non_null(strstr(json, "\"verdicts\": [{\"at\": 0.0, \"until\": 10.0, \"exit\": 0, \"text\": "
+                                 "\"healthy: 10 steps/s\"}, {\"at\": 110.0, \"until\": 120.0, \"exit\": 0, "
+                                 "\"text\": \"healthy: 12 steps/s\"}], "));
+    free(json);
+    course_free(course);
+}
+
+/* A job that ran before it was watched. */
+TEST(test_a_gap_at_the_start)
+{
+    struct course *course = course_create(2);
+    look(course, 3600, 1, 0, "healthy");
+    char *json = json_of(course);
+    assert_non_null(strstr(json, "\"verdicts\": [{\"at\": 3600.0, \"until\": 3600.0, "));
+    free(json);
+    course_free(course);
+}
+
 TEST(test_short_verdicts_make_room)
 {
     struct course *course = course_create(2);
-    look(course, 100, 0, 0, "the first");
+    look(course, 20, 0, 0, "the first");
     for (int i = 0; i < 2 * COURSE_VERDICTS; i++) {
         char text[32];
         snprintf(text, sizeof text, "rank %d is late", i);
-        look(course, 101 + i, 0, 3, text);
+        look(course, 21 + i, 0, 3, text);
     }
     char *json = json_of(course);
     int count = 0;
