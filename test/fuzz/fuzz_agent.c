@@ -3,6 +3,8 @@
  * --status`, and 3 if that has asked for a timeline; otherwise they are an agent's, after the output of a
  * shell: 4 for those of a host of an elastic job, on which two processes run, 5 for those of one that is
  * called, after each of which the launcher does what is due. fuzz_launcher.c is the other direction. */
+#include "pieces.h"
+
 #include "base/status.h"
 #include "launch/agents.h"
 #include "launch/agents_hosts.h"
@@ -27,19 +29,12 @@ enum job_kind { JOB_FIXED, JOB_RUNNING, JOB_CALLED }; /* the latter two are elas
 
 struct source {
     struct frames frames; /* the first member: what points to one points to the other */
-    const uint8_t *bytes;
-    size_t length, position;
+    struct pieces pieces;
 };
 
 static ssize_t read_some(struct stream *stream, void *bytes, size_t length)
 {
-    struct source *source = (struct source *)stream;
-    size_t left = source->length - source->position, count = 1 + source->position % 7;
-    count = count < left ? count : left;
-    count = count < length ? count : length;
-    memcpy(bytes, source->bytes + source->position, count);
-    source->position += count;
-    return (ssize_t)count;
+    return pieces_read(&((struct source *)stream)->pieces, bytes, length);
 }
 
 static ssize_t write_none(struct stream *stream, const void *bytes, size_t length)
@@ -68,8 +63,7 @@ static void receive_hello(struct frames *frames, enum frame_kind kind, struct wi
 
 static void read_all(struct source *source, const uint8_t *bytes, size_t length)
 {
-    source->bytes = bytes;
-    source->length = length;
+    source->pieces = (struct pieces){.bytes = bytes, .length = length};
     source->frames.stream.io = &memory;
     source->frames.stream.fd = source->frames.to = -1;
     source->frames.ended = on_end;

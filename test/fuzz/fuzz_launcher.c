@@ -1,6 +1,8 @@
 /* fuzz_launcher.c - any bytes as the frames that a launcher sends to an agent, and as the question of
  * `horovodrun --status` to a launcher. Processes are pretended: they print when they are started, and end by
  * a signal. First byte: to whom. */
+#include "pieces.h"
+
 #include "base/status.h"
 #include "launch/agent_frames.h"
 #include "launch/monitor.h"
@@ -22,8 +24,7 @@ enum { FIRST_PID = 1 << 22 }; /* above those of the system */
 
 struct source {
     struct agent agent;
-    const uint8_t *bytes;
-    size_t length, position;
+    struct pieces pieces;
 };
 
 /* ---- what the host would do (the linker's --wrap) --------------------------------------------------------
@@ -114,13 +115,7 @@ static void end_signalled(struct table *table)
 static ssize_t read_some(struct stream *stream, void *bytes, size_t length)
 {
     struct frames *frames = (struct frames *)stream;
-    struct source *source = frames->owner;
-    size_t left = source->length - source->position, count = 1 + source->position % 7;
-    count = count < left ? count : left;
-    count = count < length ? count : length;
-    memcpy(bytes, source->bytes + source->position, count);
-    source->position += count;
-    return (ssize_t)count;
+    return pieces_read(&((struct source *)frames->owner)->pieces, bytes, length);
 }
 
 static void on_end(struct frames *frames)
@@ -167,7 +162,7 @@ static void run_agent(const uint8_t *bytes, size_t length, bool is_node)
                               .rendezvous = "10.9.9.1:29600",
                               .secret = "secret",
                               .preparation = {.command = words, .environment = no_words}};
-    struct source source = {.bytes = bytes, .length = length};
+    struct source source = {.pieces = {.bytes = bytes, .length = length}};
     struct agent *agent = &source.agent;
     struct guard guard = {0};
     hvd_status status;
