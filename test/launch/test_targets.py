@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -91,8 +92,6 @@ def load(path: str) -> Any:
 
 def shortest(words: list[str]) -> list[str]:
     """A short command that fails if this command of soak could not start."""
-    if "pytest" in words:
-        return [sys.executable, *words[words.index("python") + 1 :], "--collect-only"]
     if "test/launch/cuts.py" in words:
         return [*words[:2], "--help"]
     if words[0] == "setarch":
@@ -104,13 +103,54 @@ def shortest(words: list[str]) -> list[str]:
     return [{"10000": "1", "300000": "1", "65536": "4096"}.get(word, word) for word in words]
 
 
+# Collects tests once, and fails unless each [folder or file, expression of -k] selects one of them.
+COLLECT = """
+import json, sys
+from pathlib import Path
+import pytest
+
+class Selections:
+    def pytest_collection_finish(self, session):
+        for place, expression in selections:
+            items = [item for item in session.items if item.path.is_relative_to(Path(place).resolve())]
+            config = session.config
+            config.option.keyword = expression
+            config.hook.pytest_collection_modifyitems(session=session, config=config, items=items)
+            assert items, (place, expression)
+
+selections, words = json.load(sys.stdin)
+sys.exit(pytest.main(["--collect-only", "--assert=plain", *words], plugins=[Selections()]))
+"""
+
+
+def collect(commands: list[list[str]]) -> None:
+    """Fails if one of these commands, [folder or file, option..., "-k", expression], would find no test."""
+    [options] = {tuple(words[1:-2]) for words in commands}
+    folders = sorted({str(Path(words[0]).parent if "." in words[0] else words[0]) for words in commands})
+    text = json.dumps([[(words[0], words[-1]) for words in commands], [*folders, *options]])
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECT],
+        cwd=ROOT, input=text, capture_output=True, text=True, timeout=DEADLINE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
 def test_soak_can_start_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = load("test/run.py")
     programs, tried = set(), []
+    selections: list[list[str]] = []  # of pytest
 
     def call(result: Any, *words: str | Path, **environment: str) -> bool:
         command = [str(word) for word in words]
         programs.add(Path(command[0]).name)
+        if "pytest" in command:
+            tests = command[command.index("pytest") + 1 :]
+            # test/python imports all frameworks; `make test` collects it by the same words.
+            if "-k" in tests:
+                selections.append(tests)
+            else:
+                assert tests[0].startswith("test/python") and Path(tests[0]).exists()
+            return True
         short = shortest(command)
         if short not in tried:
             tried.append(short)
@@ -125,6 +165,7 @@ def test_soak_can_start_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     result = runner.Result()
     runner.run_soak(result)
     assert not result.failed
+    collect(selections)
     ours = {"simulate", "simulate_membership", "group_test_beyond", "horovodrun"}
     assert programs - {"setarch"} == ours | {"python", "ctest", "cmake", "clang-tidy"}
 
