@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import keras
 import pytest
 
 from horovod.keras.callbacks import BestModelCheckpoint
+from horovod.spark.common.backend import SparkBackend
 from horovod.spark.keras import KerasEstimator, KerasModel
 
 
@@ -62,7 +64,10 @@ def test_a_model_is_trained_saved_and_loaded(frame: Any, tmp_path: Path) -> None
 
 
 def test_a_run_is_resumed_from_its_checkpoint(frame: Any, tmp_path: Path) -> None:
-    estimator(tmp_path, run_id="run", epochs=1).fit(frame)
+    err = io.StringIO()
+    backend = SparkBackend(2, stderr=err)
+    estimator(tmp_path, run_id="run", epochs=1, num_proc=None, backend=backend).fit(frame)
+    assert "shuffle" not in err.getvalue()  # Keras warns if it is asked to shuffle what it gets
     found = estimator(tmp_path, run_id="run", epochs=2).fit(frame)
     assert (
         len(found.getHistory()["loss"]) == 2 and found.getHistory()["loss"][1] < found.getHistory()["loss"][0]

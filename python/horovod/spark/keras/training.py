@@ -159,6 +159,7 @@ def _fit(training: Training, model: Any, history: dict[str, list[float]], folder
         epochs=values["epochs"],
         initial_epoch=done,
         callbacks=callbacks,
+        shuffle=False,  # the rows come in an order of their own
         verbose=2 if values["verbose"] and hvd.rank() == 0 else 0,
         **validation,
     )
