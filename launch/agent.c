@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#define WATCH_MILLISECONDS 1000
+
 static void on_end_of_frames(struct frames *frames)
 {
     struct agent *agent = frames->owner;
@@ -26,6 +28,8 @@ static void on_watch(uv_timer_t *timer)
 {
     struct agent *agent = timer->loop->data;
     double limit = AGENT_PATIENCE * agent->settings.timeout_seconds;
+    frames_catch_up(&agent->frames);
+    frames_awake(&agent->frames, WATCH_MILLISECONDS / 1000.0);
     agent->silent = frames_silent(&agent->frames, limit);
     agent->lost = agent->lost || agent->silent;
 }
@@ -135,7 +139,7 @@ int agent_run(struct guard *guard, const struct agent_node *node)
     look_init(&agent.look, table, agent_send_views);
     stalls_watch(&agent.stalls, table);
     uv_timer_init(&table->loop, &watch);
-    uv_timer_start(&watch, on_watch, 1000, 1000);
+    uv_timer_start(&watch, on_watch, WATCH_MILLISECONDS, WATCH_MILLISECONDS);
     agent_loop(&agent);
     frames_close(&agent.frames);
     sink_close(&agent.input);

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define TEXT_LIMIT          4096
-#define ANSWER_MILLISECONDS 1000              /* within which the launcher answers a signal */
+#define ANSWER_MILLISECONDS 3000              /* within which a busy launcher answers a signal */
 #define UNSENT_LIMIT        ((size_t)1 << 20) /* bytes; the connection is too slow for more of them */
 
 /* ---- before the start ---------------------------------------------------------------------------------- */
@@ -424,6 +424,7 @@ void agent_receive(struct frames *frames, enum frame_kind kind, struct wire_read
 static void on_time_for_answer(uv_timer_t *timer)
 {
     struct agent *agent = timer->loop->data;
+    frames_catch_up(&agent->frames);
     agent->lost = agent->lost || agent->frames.last < agent->signalled;
 }
 

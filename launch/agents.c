@@ -395,8 +395,10 @@ static void give_credit(struct process *process)
 static void agents_turn(struct table *table)
 {
     struct agents *agents = table->agents;
-    for (int i = 0; i < agents->count; i++)
+    for (int i = 0; i < agents->count; i++) {
+        frames_awake(&agents->list[i]->frames, TICK_MILLISECONDS / 1000.0);
         agents_check_end(agents->list[i]);
+    }
     send_heartbeats(table);
     if (table->elastic)
         agents_hosts_turn(table);

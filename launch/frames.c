@@ -5,6 +5,7 @@
 #include "base/clock.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,6 +139,20 @@ void frames_read(struct frames *frames)
 bool frames_silent(const struct frames *frames, double seconds)
 {
     return seconds > 0 && (double)(clock_now() - frames->last) > seconds * CLOCK_SECOND;
+}
+
+void frames_awake(struct frames *frames, double seconds)
+{
+    int64_t now = clock_now(), beyond = now - frames->awake - (int64_t)(seconds * CLOCK_SECOND);
+    if (frames->awake && beyond > 0)
+        frames->last = clock_earlier(frames->last + beyond, now);
+    frames->awake = now;
+}
+
+void frames_catch_up(struct frames *frames)
+{
+    if (frames->open && poll(&(struct pollfd){.fd = frames->stream.fd, .events = POLLIN}, 1, 0) > 0)
+        frames_read(frames);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)

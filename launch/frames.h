@@ -94,7 +94,8 @@ struct frames {
     bool open;   /* more may arrive */
     bool awaits_preamble;
     uint32_t limit; /* of a frame that arrives */
-    int64_t last;   /* when bytes arrived, clock_now's */
+    int64_t last;   /* when bytes arrived, clock_now's; time in which this process stood still is left out */
+    int64_t awake;  /* of the last frames_awake; 0: there was none */
     void *owner;
     void (*receive)(struct frames *frames, enum frame_kind kind, struct wire_reader *body);
     void (*ended)(struct frames *frames); /* called at the end of the stream, at an error, or for bytes that
@@ -118,8 +119,13 @@ void frame_end(struct frames *frames, size_t begin);
 void frame_send_numbers(struct frames *frames, enum frame_kind kind, int count, const int *numbers);
 void frame_send(struct frames *frames, enum frame_kind kind);    /* without a body */
 bool frames_silent(const struct frames *frames, double seconds); /* for that long; 0: never */
-bool frames_idle(const struct frames *frames);                   /* all is written, or lost */
-void frames_read(struct frames *frames);                         /* handles the frames that have arrived */
+/* Call it every `seconds`, before frames_silent: a longer time between two calls counts as `seconds`. This
+ * process stood still, and has neither read what arrived nor asked for anything. */
+void frames_awake(struct frames *frames, double seconds);
+bool frames_idle(const struct frames *frames); /* all is written, or lost */
+void frames_read(struct frames *frames);       /* handles the frames that have arrived */
+/* Handles them if there are any: in a timer, which libuv calls before it reads. */
+void frames_catch_up(struct frames *frames);
 
 /* ---- bodies of frames ------------------------------------------------------------------------------------
  */

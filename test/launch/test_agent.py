@@ -7,15 +7,18 @@ import signal
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import DEADLINE, Launcher, frame_kinds
+from virtual_hosts import wait_until
 
 PREAMBLE = b"\nhorovodrun agent\n"
 KINDS = frame_kinds()
+ANSWER_SECONDS = 3.0  # ANSWER_MILLISECONDS of launch/agent_frames.c
 MEMORY_KILLS = (Path("/sys/fs/cgroup/memory/memory.oom_control"), Path("/sys/fs/cgroup/memory.events"))
 
 
@@ -142,6 +145,24 @@ def test_an_agent_of_an_elastic_job(agent: Agent, launcher: Launcher) -> None:
         agent.send("SIGNAL", number(slot, signal.SIGKILL))
         assert agent.expect("GONE") == number(slot)
     assert agent.process.wait(DEADLINE) == 0
+
+
+def test_an_answer_that_is_read_late(agent: Agent, launcher: Launcher) -> None:
+    """The agent stands still while the answer to its signal arrives, and beyond the time for that."""
+    agent.prepare(launcher.folder, "sleep", "100")
+    agent.announce(1)
+    agent.start(slot=0, rank=0, size=1)
+    (own,) = launcher.named("hvd-job")
+    os.kill(own, signal.SIGTERM)
+    assert agent.expect("SIGNALLED") == number(signal.SIGTERM)
+    os.kill(own, signal.SIGSTOP)
+    assert wait_until(lambda: " T " in Path(f"/proc/{own}/stat").read_text(), DEADLINE)
+    agent.send("HEARTBEAT", bytes(8))
+    time.sleep(ANSWER_SECONDS + 0.1)
+    os.kill(own, signal.SIGCONT)
+    agent.expect("HEARTBEAT")
+    agent.send("SIGNAL", number(0, signal.SIGUSR1))
+    assert struct.unpack_from("<2I", agent.expect("ENDED")) == (0, 128 + signal.SIGUSR1)
 
 
 def test_assignments_are_published(agent: Agent, launcher: Launcher) -> None:

@@ -3,6 +3,7 @@ signal comes at any moment of the start; a signal to an agent ends the job with 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -166,6 +167,23 @@ def test_a_signal_to_an_agent_that_is_cut_off(launcher: Launcher) -> None:
         os.kill(pid, signal.SIGCONT)
     assert launcher.started[0].wait(DEADLINE) in (128 + signal.SIGTERM, 128 + signal.SIGHUP)
     assert launcher.none_alive(5.0)
+
+
+def test_a_job_that_was_suspended_goes_on(launcher: Launcher) -> None:
+    """As by `scontrol suspend`: the time in which all of it stands still is no silence."""
+    words = [*agents(launcher), "--timeout-seconds", "0.5"]
+    script = "touch $HOROVOD_RANK.ready; until [ -e go ]; do sleep 0.01; done"
+    process = launcher.start(*words, "sh", "-c", script)
+    assert wait_until(lambda: len(list(launcher.folder.glob("*.ready"))) == 2)
+    everything = launcher.alive()
+    for number, seconds in ((signal.SIGSTOP, 2.6), (signal.SIGCONT, 0)):  # agents wait for 2.5
+        for pid in everything:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        time.sleep(seconds)
+    (launcher.folder / "go").touch()
+    _, err = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, err) == (0, "")
 
 
 @pytest.mark.parametrize("where", ["here", "agents"])
