@@ -28,6 +28,8 @@
 #define DEFAULT_REJOIN   120 /* seconds: a step, a commit or a validation may take that long */
 #define DEFAULT_RESTARTS 3
 #define MOST_RANKS       1024
+#define CHECK            (CLOCK_SECOND / 2) /* of the membership's deadline, at least as often */
+#define STANDSTILL       CLOCK_SECOND       /* between two checks, at least: this process has stood still */
 
 /* ---- the options ----------------------------------------------------------------------------------------
  */
@@ -133,6 +135,15 @@ int elastic_most(const struct membership_config *config)
 /* ---- inputs ----------------------------------------------------------------------------------------------
  */
 
+int64_t elastic_now(struct elastic *elastic)
+{
+    int64_t now = clock_now(), passed = now - elastic->checked;
+    if (elastic->waits && passed > STANDSTILL)
+        elastic->still += passed - STANDSTILL;
+    elastic->checked = now;
+    return now - elastic->still;
+}
+
 /* An input may replace the plan to which actions that are still to be done refer, so it waits for their end.
  */
 static void defer(struct elastic *elastic, enum elastic_input_kind kind, int index)
@@ -141,7 +152,7 @@ static void defer(struct elastic *elastic, enum elastic_input_kind kind, int ind
         realloc(elastic->inputs, ((size_t)elastic->input_count + 1) * sizeof *inputs);
     if (!inputs) {
         say(elastic->table, "out of memory for what happens to hosts and processes");
-        membership_stop(elastic->membership, clock_now(), 1, MEMBERSHIP_TERM);
+        membership_stop(elastic->membership, elastic_now(elastic), 1, MEMBERSHIP_TERM);
         return;
     }
     elastic->inputs = inputs;
@@ -151,13 +162,13 @@ static void defer(struct elastic *elastic, enum elastic_input_kind kind, int ind
 static void report_not_started(struct elastic *elastic, struct process *process)
 {
     process->gone_reported = true;
-    membership_not_started(elastic->membership, clock_now(), process->slot, process->exit_code);
+    membership_not_started(elastic->membership, elastic_now(elastic), process->slot, process->exit_code);
 }
 
 bool elastic_take_input(struct elastic *elastic)
 {
     struct membership *membership = elastic->membership;
-    int64_t now = clock_now();
+    int64_t now = elastic_now(elastic);
     if (!elastic->input_count)
         return false;
     const struct elastic_input input = elastic->inputs[0];
@@ -211,7 +222,7 @@ static void offer(struct elastic *elastic, const struct hosts *found)
         name_entry(hosts_find(elastic->table->hosts, &found->list[i]), names[i], sizeof names[i]);
         offered[i] = (struct membership_host){names[i], (int)found->list[i].slots};
     }
-    membership_discovered(elastic->membership, clock_now(), offered, found->count);
+    membership_discovered(elastic->membership, elastic_now(elastic), offered, found->count);
     free(offered);
     free(names);
     elastic->act(elastic->table);
@@ -225,7 +236,7 @@ static void on_found(struct discovery *discovery, const struct hosts *hosts)
 static void on_discovery_failed(struct discovery *discovery)
 {
     struct elastic *elastic = discovery->owner;
-    membership_stop(elastic->membership, clock_now(), 1, MEMBERSHIP_TERM);
+    membership_stop(elastic->membership, elastic_now(elastic), 1, MEMBERSHIP_TERM);
     elastic->act(elastic->table);
 }
 
@@ -382,7 +393,7 @@ static void begin_epoch(struct elastic *elastic, int number)
     table->waited = false;
     if (!elastic->members || publish(elastic, number, &status) || place_members(elastic, number, &status)) {
         say(table, "can't begin epoch %d: %s", number, elastic->members ? status.text : "out of memory");
-        membership_stop(elastic->membership, clock_now(), 1, MEMBERSHIP_TERM);
+        membership_stop(elastic->membership, elastic_now(elastic), 1, MEMBERSHIP_TERM);
         return;
     }
     if (table->sampler)
@@ -434,7 +445,7 @@ static void start(struct elastic *elastic, const struct membership_action *actio
     }
     if (!process) {
         say(table, "out of memory for process %d", action->slot);
-        membership_stop(elastic->membership, clock_now(), 1, MEMBERSHIP_TERM);
+        membership_stop(elastic->membership, elastic_now(elastic), 1, MEMBERSHIP_TERM);
         return;
     }
     process->size = size;
@@ -510,7 +521,7 @@ static void leave(struct elastic *elastic, struct process *process)
         say(elastic->table, "process %d (pid %d) was asked to leave, which it does once the others can go on",
             process->slot, process->pid);
         process->leaves = true;
-        membership_leaves(elastic->membership, clock_now(), process->slot);
+        membership_leaves(elastic->membership, elastic_now(elastic), process->slot);
     }
 }
 
@@ -520,7 +531,7 @@ static void handle_report(struct elastic *elastic, struct process *process, cons
     const struct membership_wait wait = {report->after, report->holds_state, report->lost_rank};
     if (report->leaves)
         leave(elastic, process);
-    int64_t now = clock_now();
+    int64_t now = elastic_now(elastic);
     /* A process of the first epoch is in it from its start. */
     bool entered = report->kind == SLOT_ENTERED && process->epoch == 0;
     elastic->table->waited = elastic->table->waited || report->kind == SLOT_WAITS;
@@ -560,7 +571,8 @@ static void on_reports(uv_poll_t *poll, int error, int events)
 static void on_timer(uv_timer_t *timer)
 {
     struct elastic *elastic = timer->data;
-    membership_tick(elastic->membership, clock_now());
+    elastic_read_reports(elastic); /* libuv calls timers first */
+    membership_tick(elastic->membership, elastic_now(elastic));
     elastic->act(elastic->table);
 }
 
@@ -580,17 +592,19 @@ void elastic_turn(struct elastic *elastic)
         if (!process->gone || process->gone_reported || !process->pid)
             continue;
         process->gone_reported = true;
-        membership_gone(elastic->membership, clock_now(), process->slot);
+        membership_gone(elastic->membership, elastic_now(elastic), process->slot);
         elastic->act(table);
     }
     elastic->act(table);
     table_release(table, forget);
-    int64_t deadline = membership_deadline(elastic->membership), now = clock_now();
-    if (deadline == INT64_MAX || table->ending)
+    int64_t deadline = membership_deadline(elastic->membership);
+    int64_t left = deadline - elastic_now(elastic); /* both are positive */
+    elastic->waits = deadline != INT64_MAX && !table->ending;
+    if (!elastic->waits)
         uv_timer_stop(&elastic->timer);
     else
         uv_timer_start(&elastic->timer, on_timer,
-                       deadline > now ? (uint64_t)((deadline - now) / (CLOCK_SECOND / 1000)) + 1 : 0, 0);
+                       left > 0 ? (uint64_t)(clock_earlier(left, CHECK) / (CLOCK_SECOND / 1000)) + 1 : 0, 0);
 }
 
 static void tell_end(struct elastic *elastic, const struct membership_action *action)

@@ -19,6 +19,9 @@ struct elastic {
     hvd_watch *watch; /* for reports of processes; NULL: not opened */
     uv_poll_t reports;
     uv_timer_t timer;                /* of the membership */
+    bool waits;                      /* for a deadline of the membership, which the timer checks */
+    int64_t checked;                 /* the last call of elastic_now, clock_now's */
+    int64_t still;                   /* for how long this process has stood still */
     struct membership_rank *members; /* [size] of the running epoch, by rank */
     int size;
     struct changes changes; /* so far */
@@ -44,6 +47,10 @@ hvd_code elastic_open(struct elastic *elastic, hvd_status *status);
 /* Closes its handles; the loop must still run. Before the rendezvous is stopped. */
 void elastic_close(struct elastic *elastic);
 void elastic_free(struct elastic *elastic); /* after the loop has closed its handles */
+
+/* Returns the time for an input of the membership. While that waits for a deadline, time in which this
+ * process stands still is left out: what has happened meanwhile may not have been read yet. */
+int64_t elastic_now(struct elastic *elastic);
 
 /* Carries out an action that concerns single hosts or processes, or the epoch. */
 void elastic_act(struct elastic *elastic, const struct membership_action *action);

@@ -100,7 +100,7 @@ static void act(struct table *table)
 static void decide(struct job *job, const struct event *event)
 {
     struct membership *membership = job->membership;
-    int64_t now = clock_now();
+    int64_t now = job->is_elastic ? elastic_now(&job->elastic) : clock_now();
     switch (event->kind) {
     case EVENT_ENDED:
         membership_ended(membership, now, event->process->slot, event->exit_code, event->signal);

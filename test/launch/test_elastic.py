@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,40 @@ def test_a_stopped_rank_is_killed(launcher: Launcher) -> None:
     text = job.finish()
     assert sizes(text)[:2] == [3, 2]
     assert "is to end: it did not come back when all others did" in text
+
+
+# Rank 0 waits for the next epoch; rank 1 does once there is a file `go`.
+WAIT = """
+import os, time
+from pathlib import Path
+from horovod import _core
+
+_core.epoch_open()
+slot = int(os.environ["HOROVOD_SLOT"])
+Path(f"opened{slot}").touch()
+while not Path("go" if slot else "opened1").exists():
+    time.sleep(0.01)
+if slot == 0:
+    assert _core.epoch_wait(0, 0.0, True) is None
+    Path("waits").touch()
+print(_core.epoch_wait(0, 60.0, True)["state"])
+_core.epoch_done()
+"""
+
+
+def test_a_launcher_that_was_stopped_gives_more_time(launcher: Launcher) -> None:
+    """Ranks that come back while it is stopped, and beyond the limit for that, are not hung."""
+    options = ["-np", "2", "--min-np", "2", "--rejoin-seconds", "3", "-H", "localhost:2"]
+    process = launcher.start(*options, *launcher.python(WAIT))
+    assert wait_until((launcher.folder / "waits").exists, DEADLINE)
+    (own,) = launcher.named("hvd-job")
+    os.kill(own, signal.SIGSTOP)
+    time.sleep(3.1)
+    (launcher.folder / "go").touch()
+    os.kill(own, signal.SIGCONT)
+    out, err = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, out.count("begins")) == (0, 2), err
+    assert "is to end" not in err
 
 
 def test_the_end_names_processes(launcher: Launcher) -> None:

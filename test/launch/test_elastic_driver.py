@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -21,6 +22,13 @@ from horovod.runner.elastic import driver as driver_module
 from horovod.runner.elastic.constants import RESET_LIMIT_EXCEEDED_MESSAGE
 from horovod.runner.elastic.discovery import FixedHosts, HostDiscovery, HostDiscoveryScript, HostManager
 from horovod.runner.elastic.driver import ElasticDriver
+from horovod.runner.elastic.machine import (
+    CHECK_SECONDS,
+    REJOIN_SECONDS,
+    STANDSTILL_SECONDS,
+    Action,
+    Machine,
+)
 from horovod.runner.elastic.registration import FAILURE, READY, SUCCESS
 from horovod.runner.elastic.rendezvous import create_rendezvous_handler
 from horovod.runner.elastic.settings import ElasticSettings
@@ -489,6 +497,40 @@ def test_reports_that_make_no_sense(caplog: pytest.LogCaptureFixture) -> None:
     assert results(driver) == {"a[0]": 0}
     driver.stop()
     assert len([each for each in caplog.messages if "can't be understood" in each]) == 2
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_driver_that_stood_still(monkeypatch: pytest.MonkeyPatch, comes: bool) -> None:
+    """A rank that did not come back meanwhile has the rest of the time for that."""
+    clock, ended = [1000.0], []
+
+    def act(action: Action) -> None:
+        if action["kind"] == "end":
+            ended.append(action["slot"])
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    machine = Machine(act, start=2)
+    machine.put("discovered", [("a", 1), ("b", 1)])
+    for slot in range(2):
+        machine.put("waits", slot, -1, False)
+    clock[0] += 3600
+    assert machine.seconds_left() == math.inf
+    clock[0] += 3600  # nobody is awaited
+    machine.put("waits", 0, 0, True)
+    for _ in range(3):
+        left = machine.seconds_left()
+        assert REJOIN_SECONDS / 2 - 3 * STANDSTILL_SECONDS < left <= REJOIN_SECONDS / 2
+        clock[0] += 3600
+        machine.put("tick")
+        assert (ended, machine.seconds_left()) == ([], pytest.approx(left - STANDSTILL_SECONDS))
+    if comes:
+        machine.put("waits", 1, 0, True)
+    else:
+        for _ in range(int(REJOIN_SECONDS / CHECK_SECONDS)):
+            machine.seconds_left()
+            clock[0] += CHECK_SECONDS
+        machine.put("tick")
+    assert (machine.epoch(), ended) == ((1, []) if comes else (0, [1]))
 
 
 def test_real_processes_that_fail() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Any
 from horovod.runner.common.util.hosts import HostInfo, SlotInfo, get_host_assignments
 from horovod.runner.common.util.timeout import Timeout
 from horovod.runner.elastic.discovery import DiscoveredHosts, HostDiscovery, HostManager, check_cooldown
-from horovod.runner.elastic.machine import UNLIMITED, Action, Machine
+from horovod.runner.elastic.machine import CHECK_SECONDS, UNLIMITED, Action, Machine
 from horovod.runner.elastic.registration import FAILURE, READY, SUCCESS, WorkerStateRegistry
 from horovod.runner.elastic.worker import HostUpdateResult, WorkerNotificationManager, manager_at
 from horovod.runner.http.http_server import ElasticSlotInfo, RendezvousServer
@@ -466,7 +467,7 @@ class ElasticDriver:
                 if left <= 0:
                     self._machine.put("tick")
                 else:
-                    self._changed.wait(min(left, ELASTIC_TIMEOUT_SECS))
+                    self._changed.wait(min(left, CHECK_SECONDS if left < math.inf else ELASTIC_TIMEOUT_SECS))
 
     def _discover_hosts(self) -> None:
         first = True

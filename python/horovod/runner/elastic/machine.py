@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ SETTLE_SECONDS = 0.05
 REJOIN_SECONDS = 120.0  # as horovodrun's --rejoin-seconds
 SILENT_SECONDS = 5.0
 RESTARTS = 3  # of a seat
+CHECK_SECONDS = 0.5  # between two calls of `seconds_left`, at most
+STANDSTILL_SECONDS = 1.0  # between two of them: this process has stood still
 
 
 def _nothing(action: Action) -> None:
@@ -53,6 +56,9 @@ class Machine:
         spares: int = 0,
     ) -> None:
         self._act, self._changed = act, changed or threading.Condition()
+        self._waits = False  # somebody calls `seconds_left` again and again
+        self._checked = time.monotonic()
+        self._still = 0.0  # seconds for which this process has stood still
         self._core = _core.Membership(
             start, minimum, maximum, NEVER, SETTLE_SECONDS, REJOIN_SECONDS, SILENT_SECONDS, 0.0, timeout,
             RESTARTS, drop_last=True, grow_now=True, pause=cooldown or (0, 0), seed=time.monotonic_ns(),
@@ -62,27 +68,37 @@ class Machine:
     def put(self, name: str, *values: Any) -> None:
         """Gives the machine an input, a method of ``Membership``, and carries out what follows."""
         with self._changed:
-            getattr(self._core, name)(time.monotonic(), *values)
+            getattr(self._core, name)(self._now(), *values)
             unprepared: list[int] = []
             while (action := self._core.next()) or unprepared:
                 if not action:  # no host needs to be prepared
-                    self._core.host_prepared(time.monotonic(), unprepared.pop(0))
+                    self._core.host_prepared(self._now(), unprepared.pop(0))
                 elif action["kind"] == "prepare":
                     unprepared.append(action["host"])
                 else:
                     self._act(action)
             self._changed.notify_all()
 
+    def _now(self) -> float:
+        """Returns the time for an input: without that in which this process stood still, and read nothing."""
+        now = time.monotonic()
+        if self._waits:
+            self._still += max(0.0, now - self._checked - STANDSTILL_SECONDS)
+        self._checked = now
+        return now - self._still
+
     def seconds_left(self) -> float:
-        """Returns the seconds until ``put("tick")`` has something to do."""
+        """Returns the seconds until ``put("tick")`` has something to do; ask again after CHECK_SECONDS."""
         with self._changed:
-            return self._core.deadline - time.monotonic()
+            left = self._core.deadline - self._now()
+            self._waits = left < math.inf
+            return left
 
     def is_out(self, host: str) -> bool:
         """Returns true if the host is left out now."""
         with self._changed:
             hosts = self._core.hosts
-            return host in hosts and self._core.is_out(time.monotonic(), hosts.index(host))
+            return host in hosts and self._core.is_out(time.monotonic() - self._still, hosts.index(host))
 
     def leave_out(self, host: str) -> None:
         """Counts the processes of the host as lost, and leaves it out."""
