@@ -2,6 +2,7 @@
  * progress lock. */
 #include "coordinate/stall.h"
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "coordinate/close.h"
 #include "coordinate/join.h"
@@ -140,10 +141,28 @@ static hvd_code report_or_warn(struct coordinator *c, struct entry *entry, int64
     return HVD_OK;
 }
 
+/* A check that is late by its whole interval follows a standstill of this rank. What was sent meanwhile is
+ * unread, and the others may have stood still as well: that time does not count. */
+static void leave_out_standstill(struct coordinator *c, int64_t now)
+{
+    int64_t each = period(c) / CHECKS_PER_PERIOD, still = now - c->stall_checked - each;
+    size_t cursor = 0;
+    struct entry *entry;
+    while (still > each && (entry = map_next(&c->table.names, &cursor))) {
+        struct round *round = entry->round;
+        if (!round)
+            continue;
+        round->since = clock_earlier(round->since + still, now);
+        if (round->warned)
+            round->warned = clock_earlier(round->warned + still, now);
+    }
+}
+
 hvd_code stall_check(struct coordinator *c, int64_t now, hvd_status *status)
 {
     if ((now < stall_next(c) && !c->stall_received) || c->state != STATE_OPEN)
         return HVD_OK;
+    leave_out_standstill(c, now);
     c->stall_received = false;
     int64_t interval = report_interval(c), end = c->config.stall_shutdown_time;
     size_t cursor = 0;

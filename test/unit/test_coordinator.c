@@ -1651,6 +1651,31 @@ TEST(a_stall_that_ends_is_forgotten)
         assert_true(coordinator_next_flush(ranks[r].coordinator) == INT64_MAX);
 }
 
+/* The ranks may have stood still together, as when their job is suspended. */
+TEST(a_standstill_is_no_stall)
+{
+    config.stall_time = 1000;
+    config.stall_shutdown_time = 5000;
+    now = 1;
+    open_ranks("3,3", 6);
+    submit(4, "a", 3);
+    for (; now < 500; now += 100)
+        run_all();
+    for (int i = 0; i < 3; i++) {
+        now += 1000000;
+        run_all();
+        check_log("");
+    }
+    for (int64_t end = now + 1500; now < end; now += 100)
+        run_all();
+    check_text(ranks[0].log, "allreduce.a?0-3, 5 ");
+    for (int r = 0; r < 6; r++)
+        assert_int_equal(coordinator_health(ranks[r].coordinator, NULL), HVD_OK);
+    for (int64_t end = now + 4000; now < end; now += 100)
+        run_all();
+    assert_int_equal(coordinator_health(ranks[0].coordinator, NULL), HVD_TIMED_OUT);
+}
+
 TEST(what_an_idle_node_hears_of_a_stall_counts)
 {
     config.stall_time = 1000;
