@@ -69,7 +69,7 @@ static void agent_loop(struct agent *agent)
     else
         agent_send_ready(agent);
     while (!is_over(agent) && (!agent->announced || agent_may_start(agent) || !table_finished(table))) {
-        uv_run(&table->loop, UV_RUN_ONCE);
+        table_run(table);
         agent_turn(agent);
     }
     if (is_over(agent))

@@ -416,7 +416,7 @@ static void run_loop(struct job *job)
     /* An elastic job may have no process for a while. */
     while (!job->abandoned &&
            !((table->ending || (job->begun && !job->is_elastic)) && table_finished(table))) {
-        uv_run(&table->loop, UV_RUN_ONCE);
+        table_run(table);
         if (table->starter->turn)
             table->starter->turn(table);
         if (job->is_elastic)

@@ -95,7 +95,7 @@ static void process_tick(struct process *process)
         return;
     if (!process->running)
         forget(process, false);
-    if (process->gone || clock_now() < process->deadline)
+    if (process->gone || process->table->heard < process->deadline)
         return;
     if (process->step == STEP_OWN) {
         step_to(process, STEP_TERM, process->table->settings->grace_seconds);
@@ -162,7 +162,7 @@ bool table_finished(struct table *table)
     if (!table->drained || output_waits(table) || (table->starter->sending && table->starter->sending(table)))
         table->drained = clock_after(REST_SECONDS);
     watch(table);
-    return clock_now() >= table->drained;
+    return table->heard >= table->drained;
 }
 
 /* ---- signals to this process -------------------------------------------------------------------------- */
@@ -264,6 +264,13 @@ hvd_code table_open(struct table *table, hvd_status *status)
     table->clock.data = table;
     table->memory_kills = cgroup_memory_kills(CGROUP_LIST, CGROUP_MOUNT);
     return watch_signals(table, status);
+}
+
+void table_run(struct table *table)
+{
+    int64_t before = clock_now();
+    uv_run(&table->loop, UV_RUN_ONCE);
+    table->heard = before;
 }
 
 bool table_has_job(const struct table *table, const char *job)

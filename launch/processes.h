@@ -138,12 +138,17 @@ struct table {
     struct sink *out, *err; /* one and the same when stdout and stderr are one file */
     bool ending;            /* the job is to end: its exit code is decided */
     int64_t drained;        /* when to give up on output after the last process; 0: not yet */
+    int64_t heard;          /* what happened before has been read: time limits are compared with it */
 };
 
 /* Opens the streams and watches for signals; table->loop is initialised. */
 hvd_code table_open(struct table *table, hvd_status *status);
 /* Kills what is left, and frees all but the rows of the agents. */
 void table_close(struct table *table);
+
+/* One turn of the loop. libuv calls timers before it reads, and this process may stand still in between: a
+ * time limit has passed only once all that happened before it has been read. */
+void table_run(struct table *table);
 
 /* Returns true if a rank that calls its job so belongs to the job of the table, or to one that some of its
  * ranks have formed. */

@@ -31,6 +31,23 @@ def test_signal(launcher: Launcher, name: str) -> None:
     assert ("memory" in result.stderr) == (name == "KILL")
 
 
+def test_an_end_that_is_read_late(launcher: Launcher) -> None:
+    """The launcher stands still while a rank is killed, and until the others' time to end is over."""
+    late = "until [ -e go ]; do sleep 0.01; done; kill -USR1 $$"
+    process = launcher.start("-np", "2", "--grace-seconds", "2", *only_rank(0, "exit 3", late))
+    assert process.stderr
+    assert "ended with exit code 3; the others get 2 s" in process.stderr.readline()
+    (own,) = launcher.named("hvd-job")
+    os.kill(own, signal.SIGSTOP)
+    (launcher.folder / "go").touch()
+    assert wait_until(lambda: not launcher.named("bash"))
+    time.sleep(2.1)
+    os.kill(own, signal.SIGCONT)
+    _, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 128 + signal.SIGUSR1
+    assert re.search(r"the first to fail was rank 1 \(pid \d+\) on .*: it was killed by SIGUSR1", err)
+
+
 def test_early_success_is_no_end(launcher: Launcher) -> None:
     late = "until [ -e go ]; do sleep 0.01; done; echo late"
     process = launcher.start("-np", "3", *only_rank(2, late, "echo early"))
