@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ import ray.cloudpickle
 from ray.cluster_utils import Cluster
 
 from horovod.common.exceptions import HorovodInternalError, JobFailedError
-from horovod.ray import ElasticRayExecutor, RayExecutor
+from horovod.ray import ElasticRayExecutor, RayExecutor, results
 from horovod.runner.common.util.timeout import TimeoutException
 
 MEMORY = 100 << 20  # of each node's object store
@@ -281,6 +283,22 @@ def test_an_elastic_job_whose_nodes_come_and_go(cluster: Cluster, tmp_path: Path
         cluster.remove_node(node, allow_graceful=False)
         assert results.result(DEADLINE) == [(rank, 3, [3, 4, 3]) for rank in range(3)]
     wait_until(lambda: sum(each["Alive"] for each in ray.nodes()) == 3)
+
+
+def test_a_program_that_stands_still_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others have raised meanwhile is asked for, although the time for them is over."""
+    errors: dict[str, Exception] = {"first": HorovodInternalError("lost"), "second": KeyError("x")}
+
+    def get(future: str) -> None:
+        raise errors[future]
+
+    clock = itertools.count(0, 10)  # seconds between two looks
+    monkeypatch.setattr(results, "time", SimpleNamespace(monotonic=clock.__next__))
+    monkeypatch.setattr(ray, "wait", lambda futures, timeout: (futures[:1], futures[1:]))
+    monkeypatch.setattr(ray, "get", get)
+    with pytest.raises(JobFailedError, match="rank 1 of 2 failed first") as info:
+        results.results([*errors], results.Log(None), lambda: None)
+    assert isinstance(info.value.__cause__, KeyError)
 
 
 def test_an_elastic_job_that_fails(cluster: Cluster) -> None:

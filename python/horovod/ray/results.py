@@ -82,7 +82,7 @@ def results(futures: Sequence[Any], log: Log, stop: Callable[[], None]) -> list[
                 except Exception as error:
                     errors.append((rank, error))
                     end = end or time.monotonic() + GRACE_SECONDS
-            if end and time.monotonic() >= end:
+            if end and not done and time.monotonic() >= end:  # those that have ended meanwhile count
                 break
         log.pass_on()
     except BaseException:
