@@ -653,7 +653,8 @@ typedef enum hvd_notice {
 #define HVD_NOTICE_ALL 7
 HVD_API int32_t hvd_epoch_notice(hvd_epochs *epochs, int32_t epoch);
 
-/* Reports that the work of this process is complete: the job succeeds once all of the last epoch are. */
+/* Reports that the work of this process is complete: the job succeeds once all of the last epoch are.
+ * HVD_TIMED_OUT: the starter is stopped, or very busy; call it again. */
 HVD_API hvd_code hvd_epoch_done(hvd_epochs *epochs, hvd_status *status);
 
 /* Asks the starter to let this process leave the job. It does so with the next epoch, which begins soon, if

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import signal
 import subprocess
@@ -12,6 +13,8 @@ import pytest
 from conftest import DEADLINE, Launcher
 
 from horovod import _core
+from horovod.common import epochs, leaving
+from horovod.common.exceptions import HorovodInternalError
 
 JOB = "epochs"
 SURVIVOR = """
@@ -166,6 +169,41 @@ def test_wrong_news_are_refused(driver: Driver) -> None:
         driver.rendezvous.send_news(JOB, "a", "begins")
     with pytest.raises(ValueError, match="slot 'a' as rank 3 of 2"):
         driver.rendezvous.send_news(JOB, "a", "epoch", 1, 3, 2)
+
+
+@pytest.mark.parametrize(("code", "calls"), [("TIMED_OUT", 3), ("PEER_LOST", 1)])
+def test_work_is_complete_while_the_starter_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, code: str, calls: int
+) -> None:
+    answers: list[HorovodInternalError | None] = [None, *[HorovodInternalError("no answer", code=code)] * 2]
+    missing = len(answers) - calls
+
+    def done() -> None:
+        if error := answers.pop():
+            raise error
+
+    monkeypatch.setattr(epochs, "_number", 0)
+    monkeypatch.setattr(_core, "epoch_done", done)
+    with contextlib.nullcontext() if code == "TIMED_OUT" else pytest.raises(HorovodInternalError):
+        epochs.done()
+    assert len(answers) == missing
+
+
+@pytest.mark.parametrize(("code", "ends"), [("TIMED_OUT", False), ("PEER_LOST", True)])
+def test_sigterm_while_the_starter_is_stopped(monkeypatch: pytest.MonkeyPatch, code: str, ends: bool) -> None:
+    ended: list[int] = []
+
+    def leave() -> None:
+        raise HorovodInternalError("no answer", code=code)
+
+    monkeypatch.setattr(epochs, "is_elastic", lambda: True)
+    monkeypatch.setattr(leaving, "leave", leave)
+    monkeypatch.setattr(leaving, "_end", ended.append)
+    with leaving.on_sigterm():
+        handle = signal.getsignal(signal.SIGTERM)
+        assert callable(handle)
+        handle(signal.SIGTERM, None)
+    assert ended == [signal.SIGTERM] * ends
 
 
 def test_without_an_elastic_job() -> None:

@@ -114,6 +114,12 @@ def notice() -> int:
 
 
 def done() -> None:
-    """Reports that the function of this rank has returned."""
-    if _number >= 0:
-        _core.epoch_done()
+    """Reports that the function of this rank has returned; waits for a starter that is stopped."""
+    while _number >= 0:
+        try:
+            _core.epoch_done()
+        except HorovodInternalError as error:
+            if error.code != "TIMED_OUT":
+                raise
+        else:
+            return

@@ -48,8 +48,9 @@ def on_sigterm() -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process
         try:
             leave()
-        except Exception:  # the starter has gone
-            _end(number)
+        except Exception as error:
+            if getattr(error, "code", "") != "TIMED_OUT":  # otherwise the starter is late, and will read it
+                _end(number)
 
     signal.signal(signal.SIGTERM, handle)
     try:
