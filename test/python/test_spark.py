@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -235,6 +236,37 @@ def test_output_reaches_the_listener() -> None:
     forged.close()
     listener.close()
     assert shown == [(0, 1, b"a" * lines.DATA_BYTES), (0, 1, b"a"), (1, 1, b"")]
+
+
+def test_output_that_is_shown_slowly_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To show it takes longer than the wait for more."""
+    monkeypatch.setattr(lines, "LAST_SECONDS", 0.05)
+    shown, closing = [], threading.Event()
+
+    def show(stream: int, rank: int, data: bytes) -> None:
+        assert closing.wait(DEADLINE)
+        time.sleep(0.02)
+        shown.append(data[:1])
+
+    listener = lines.Listener("127.0.0.1", 1, show)
+    sender = lines.Sender("127.0.0.1", listener.port, listener.secret, 1)
+    sent = [b"%c" % (ord("a") + number) for number in range(12)]
+
+    def send() -> None:
+        for each in sent:
+            sender.send(0, each * lines.DATA_BYTES)
+        sender.close()
+
+    sending, ended = threading.Thread(target=send), threading.Thread(target=listener.close)
+    sending.start()
+    sending.join(1)  # what does not fit into the buffers of the connection follows at once
+    ended.start()
+    while listener._closing.fileno() >= 0:
+        time.sleep(0.001)
+    closing.set()
+    for each in (sending, ended):
+        each.join(DEADLINE)
+    assert shown == sent
 
 
 def test_a_connection_that_sends_nothing_does_not_block_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:

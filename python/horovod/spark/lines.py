@@ -28,7 +28,8 @@ SHORTEST, LONGEST = MAC_BYTES + HEAD.size, MAC_BYTES + HEAD.size + DATA_BYTES
 READ_BYTES = 1 << 18
 CONNECT_SECONDS = 5.0
 SEND_SECONDS = 60.0  # without progress, after which a task keeps its output
-LAST_SECONDS = 5.0  # for what is still on its way when all tasks have ended
+LAST_SECONDS = 5.0  # without more output, when all tasks have ended
+MOST_SECONDS = 60.0  # of waiting for output and showing it then
 UNAUTHENTICATED = 16  # connections beyond one for each rank
 
 Show = Callable[[int, int, bytes], object]  # gets stream, rank and bytes
@@ -118,7 +119,7 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends once the tasks have closed their connections, at the latest after LAST_SECONDS."""
+        """Ends once the tasks have closed their connections, or have sent nothing for LAST_SECONDS."""
         self._closing.close()
         self._thread.join()
 
@@ -126,14 +127,16 @@ class Listener:
         with selectors.DefaultSelector() as selector, self._server, self._wake:
             for each in (self._server, self._wake):
                 selector.register(each, selectors.EVENT_READ)
-            end = float("inf")
+            limit: float | None = None  # None: `close` was not called
             try:
-                while time.monotonic() < end and (end == float("inf") or len(selector.get_map()) > 1):
-                    wait = None if end == float("inf") else end - time.monotonic()
-                    for key, _ in selector.select(wait):
+                while limit is None or len(selector.get_map()) > 1:
+                    ready = selector.select(None if limit is None else LAST_SECONDS)
+                    if limit and (not ready or time.monotonic() > limit):
+                        return
+                    for key, _ in ready:
                         if key.fileobj is self._wake:
                             selector.unregister(self._wake)
-                            end = time.monotonic() + LAST_SECONDS
+                            limit = time.monotonic() + MOST_SECONDS
                         elif key.fileobj is self._server:
                             self._accept(selector)
                         else:
