@@ -533,6 +533,36 @@ def test_a_driver_that_stood_still(monkeypatch: pytest.MonkeyPatch, comes: bool)
     assert (machine.epoch(), ended) == ((1, []) if comes else (0, [1]))
 
 
+def test_a_driver_ends_while_it_checks_that(make: Callable[..., ElasticDriver]) -> None:
+    """The thread that keeps the time must not sleep after it has missed the end."""
+    driver = make({"a": 1})
+    finished = driver.finished
+    checks, ends, goes_on = (threading.Event() for _ in range(3))
+
+    def checked() -> bool:
+        found = finished()
+        if driver._threads and threading.current_thread() is driver._threads[-1] and not found:
+            checks.set()
+            assert goes_on.wait(DEADLINE)
+        return found
+
+    def work(place: SlotInfo, events: Events) -> tuple[int, float]:
+        assert ends.wait(DEADLINE)
+        return 0, 0.0
+
+    driver.finished = checked  # type: ignore[method-assign]
+    driver.start(1, work)
+    assert checks.wait(DEADLINE)
+    ends.set()
+    driver._shutdown.wait(0.2)  # or the end waits for the lock
+    goes_on.set()
+    assert driver._shutdown.wait(DEADLINE)
+    stop = threading.Thread(target=driver.stop, daemon=True)
+    stop.start()
+    stop.join(DEADLINE)
+    assert not stop.is_alive()
+
+
 def test_real_processes_that_fail() -> None:
     def execute(command: str, slot: SlotInfo, events: list[threading.Event]) -> tuple[int, float]:
         return safe_shell_exec.execute(command, events=events), time.time()

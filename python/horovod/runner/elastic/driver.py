@@ -461,13 +461,13 @@ class ElasticDriver:
 
     def _keep_time(self) -> None:
         assert self._machine
-        while not self.finished():
-            with self._changed:
+        with self._changed:
+            while not self.finished():
                 left = self._machine.seconds_left()
                 if left <= 0:
                     self._machine.put("tick")
                 else:
-                    self._changed.wait(min(left, CHECK_SECONDS if left < math.inf else ELASTIC_TIMEOUT_SECS))
+                    self._changed.wait(min(left, CHECK_SECONDS) if left < math.inf else None)
 
     def _discover_hosts(self) -> None:
         first = True
