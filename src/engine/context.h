@@ -107,6 +107,7 @@ struct hvd_context {
     /* Under rendezvous_lock after hvd_init. */
     pthread_mutex_t rendezvous_lock;
     struct rendezvous_client *rendezvous; /* open while this rank is in the epoch; NULL: a job of one rank */
+    bool has_raised;                      /* the record of an exception was published */
 
     /* Any thread adds work here; the holder of the progress lock removes it: invariant 3 of drive.c. */
     _Atomic(struct hvd_handle *) queue; /* submitted, newest first */

@@ -30,6 +30,10 @@ hvd_code fault_publish(struct hvd_context *context, hvd_fault *fault, int64_t de
         return HVD_OK;
     if (pthread_mutex_trylock(&context->rendezvous_lock))
         return status_set(status, HVD_IN_PROGRESS, "another thread uses the connection to the rendezvous");
+    /* This rank stops because of it. That its engine loses others until it has ended is no news. */
+    if (context->has_raised && !*fault->exception)
+        goto unlock;
+    context->has_raised = context->has_raised || *fault->exception;
     fault->rank = context->placement.rank;
     fault_put(&value, fault);
     snprintf(key, sizeof key, FAULT_PREFIX "%d", (int)fault->rank);

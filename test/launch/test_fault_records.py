@@ -116,6 +116,39 @@ def test_two_epochs_and_a_fault(by_hand: ByHand, kind: str) -> None:
     assert [process.communicate(timeout=DEADLINE)[0] for process in again] == ["0 2\n", "1 2\n"]
 
 
+# Rank 1 has raised an exception, and ends after it has lost rank 0.
+SLOW_END = """
+import os, sys, threading
+import numpy as np, horovod as hvd
+from horovod.common.exceptions import HorovodInternalError
+
+def lose():
+    try:
+        hvd.allreduce(np.ones(1), name="x")
+    except HorovodInternalError:
+        pass
+
+hvd.init()
+hvd.barrier()
+if hvd.rank() == 0:
+    sys.stdin.read()
+    os._exit(3)
+threading.Thread(target=lose).start()
+raise KeyError("the one")
+"""
+
+
+def test_an_exception_stays_when_others_are_lost_later(by_hand: ByHand) -> None:
+    by_hand.assign(0, ["a", "b"])
+    ranks = [
+        by_hand.start(slot, 0, SLOW_END, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) for slot in "ab"
+    ]
+    assert by_hand.faults(0, 1)[1].exception == "KeyError: 'the one'"
+    assert [rank.communicate(timeout=DEADLINE) and rank.returncode for rank in ranks] == [3, 1]
+    own = by_hand.faults(0, 1)[1]
+    assert (own.exception, own.code, own.lost_rank) == ("KeyError: 'the one'", "", -1)
+
+
 def test_keys_of_the_starter() -> None:
     with (
         _core.Rendezvous("127.0.0.1", "secret") as rendezvous,
