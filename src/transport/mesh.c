@@ -192,7 +192,7 @@ static struct peer *next_lost(const struct mesh *mesh)
     for (int i = 0; mesh->unreported && i < mesh->peer_count; i++) {
         struct peer *peer = &mesh->peers[i];
         if (peer->lost && !peer->expected && !peer->reported &&
-            (is_drained(peer) || clock_now() >= peer->report_at))
+            (is_drained(peer) || mesh->hub->polled >= peer->report_at))
             return peer;
     }
     return NULL;
@@ -248,16 +248,19 @@ void mesh_unwatch(struct mesh *mesh, int descriptor)
 void mesh_poll(struct mesh *hub)
 {
     struct poller_news news[NEWS_PER_CALL];
+    int64_t before = hub->next_report == CLOCK_NEVER ? 0 : clock_now();
     int count = hub->watches ? platform_poller_read(hub->poller, news, NEWS_PER_CALL) : 0;
     for (int i = 0; i < count; i++) {
         const struct watch *watch = news[i].tag;
         watch->ready(watch->owner, news[i].what);
     }
+    if (before)
+        hub->polled = before;
+    if (hub->next_report <= before)
+        hub->next_report = CLOCK_NEVER;
     int64_t deadline = mesh_deadline(hub), now = deadline == CLOCK_NEVER ? 0 : clock_now();
     if (deadline > now)
         return;
-    if (hub->next_report <= now)
-        hub->next_report = CLOCK_NEVER;
     if (hub->connector && hub->connector->next <= now)
         connector_turn_logged(hub->connector);
 }

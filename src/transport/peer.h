@@ -68,8 +68,9 @@ struct mesh {
     struct link **links;                /* of all peers */
     struct peer **linked;               /* the peers that have all links */
     int linked_count;
-    int unreported;                                /* lost peers that mesh_next_lost has not returned */
-    int64_t next_report;                           /* of a hub: the latest report_at; CLOCK_NEVER: none */
+    int unreported;      /* lost peers that mesh_next_lost has not returned */
+    int64_t next_report; /* of a hub: the latest report_at; CLOCK_NEVER: none */
+    int64_t polled;      /* of a hub: what arrived before it was reported, while next_report is set */
     void *states[TRANSPORT_LIMIT];                 /* of the transports, by row: mesh_state */
     const struct transport *used[TRANSPORT_LIMIT]; /* that have links */
     int used_count;

@@ -1,6 +1,7 @@
 /* test_mesh_losses.c - ranks of a mesh that end, are killed or fork: the others learn of it, over links that
  * are open and over those that open on first use. */
 #include "mesh_group.h"
+#include "transport/peer.h"
 
 #include <signal.h>
 #include <string.h>
@@ -56,6 +57,32 @@ static void lose_rank_1_together(struct member *member)
 TEST(test_closed_peer_is_reported)
 {
     run_each(3, (struct group_options){.fn = lose_rank_1_together});
+}
+
+/* A cause may have arrived on another link meanwhile. */
+static void stand_still(struct member *member)
+{
+    char byte = 'x';
+    struct iovec part = {&byte, 1};
+    struct mesh *mesh = member->mesh;
+    hvd_status status;
+    if (member->rank == 1) {
+        CHECK(link_send(mesh_link(mesh, 0, 0), &part, 1) == 1, "can't send");
+        return;
+    }
+    int64_t deadline = clock_after(DEADLINE);
+    while (mesh->next_report == CLOCK_NEVER && clock_now() < deadline)
+        mesh_poll(mesh);
+    while (clock_now() <= clock_earlier(mesh->next_report, deadline))
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    CHECK(mesh_next_lost(mesh, &status) == -1, "reported before the mesh was polled");
+    mesh_poll(mesh);
+    CHECK(mesh_next_lost(mesh, &status) == 1, "not reported after the time for causes");
+}
+
+TEST(test_own_standstill_is_no_time_for_causes)
+{
+    run_each(2, (struct group_options){.fn = stand_still, .transport = "tcp"});
 }
 
 static void kill_rank_1(struct member *member)
