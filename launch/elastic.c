@@ -1,136 +1,23 @@
-/* elastic.c - the launcher's side of an elastic job. The rendezvous of this process serves all epochs, so
- * only the loss of this host ends the job. One thread, the loop's. */
+/* elastic.c - see elastic.h. An input of the membership that follows from its own actions waits until all of
+ * these are carried out. */
 #include "elastic.h"
-#include "faults.h"
+#include "elastic_epochs.h"
 #include "rlimits.h"
-#include "sampler.h"
 #include "say.h"
 #include "starter.h"
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "net/crypto.h"
 #include "rendezvous/slots.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PREPARE_SECONDS  5.0
-#define SETTLE_SECONDS   0.05
-#define SILENT_SECONDS   5.0
-#define GATHER_SECONDS   1.0
-#define DEFAULT_TIMEOUT  600 /* seconds, as Horovod's */
-#define DEFAULT_REJOIN   120 /* seconds: a step, a commit or a validation may take that long */
-#define DEFAULT_RESTARTS 3
-#define MOST_RANKS       1024
-#define CHECK            (CLOCK_SECOND / 2) /* of the membership's deadline, at least as often */
-#define STANDSTILL       CLOCK_SECOND       /* between two checks, at least: this process has stood still */
-
-/* ---- the options ----------------------------------------------------------------------------------------
- */
-
-bool elastic_asked(const struct options *options)
-{
-    return options->min_num_proc || options->discovery_script;
-}
-
-/* Parses "restart", "restart:5" or "drop-host". */
-static hvd_code parse_failed_slot(struct membership_config *config, const char *text, hvd_status *status)
-{
-    char *end = NULL;
-    long restarts = strncmp(text, "restart:", 8) == 0 ? strtol(text + 8, &end, 10) : DEFAULT_RESTARTS;
-    bool numbered = end && end != text + 8 && !*end && restarts >= 1 && restarts <= 1000000;
-    config->restart = numbered || strcmp(text, "restart") == 0;
-    config->restarts = (int)restarts;
-    config->drop_last = strcmp(text, "drop-host") == 0;
-    if (config->restart || config->drop_last)
-        return HVD_OK;
-    return status_set(status, HVD_INVALID_ARGUMENT,
-                      "--failed-slot=%s must be drop-host, restart, or restart:N with N from 1 on", text);
-}
-
-/* The variable takes effect without the option. */
-static hvd_code read_timeout(const struct options *options, int64_t *seconds, hvd_status *status)
-{
-    const char *text = getenv("HOROVOD_ELASTIC_TIMEOUT");
-    char *end;
-    *seconds = options->elastic_timeout ? options->elastic_timeout : DEFAULT_TIMEOUT;
-    if (options->elastic_timeout || !text || !*text)
-        return HVD_OK;
-    errno = 0;
-    *seconds = strtoll(text, &end, 10);
-    if (!errno && end != text && !*end && *seconds >= 1 && *seconds <= (int64_t)1e9)
-        return HVD_OK;
-    return status_set(status, HVD_INVALID_ARGUMENT,
-                      "HOROVOD_ELASTIC_TIMEOUT=%s must be a whole number of seconds from 1 to 1e9", text);
-}
-
-/* Horovod asks the ranks to wait for a newcomer as soon as it is started, and its tests expect that. */
-static hvd_code read_growth(bool *now, hvd_status *status)
-{
-    const char *text = getenv("HOROVOD_ELASTIC_GROW");
-    *now = text && strcmp(text, "now") == 0;
-    if (!text || !*text || *now || strcmp(text, "ready") == 0)
-        return HVD_OK;
-    return status_set(status, HVD_INVALID_ARGUMENT, "HOROVOD_ELASTIC_GROW=%s must be ready or now", text);
-}
-
-static hvd_code check_sizes(const struct membership_config *config, hvd_status *status)
-{
-    if (config->min > config->start)
-        return status_set(status, HVD_INVALID_ARGUMENT, "--min-np %d is more than -np %d", config->min,
-                          config->start);
-    if (config->start > config->max)
-        return status_set(status, HVD_INVALID_ARGUMENT, "-np %d is more than --max-np %d", config->start,
-                          config->max);
-    return HVD_OK;
-}
-
-hvd_code elastic_configure(struct membership_config *config, const struct options *options,
-                           const struct hosts *hosts, hvd_status *status)
-{
-    int64_t timeout;
-    int64_t start = options->num_proc           ? options->num_proc
-                    : options->discovery_script ? options->min_num_proc
-                                                : hosts->size;
-    bool grow_now;
-    TRY(read_timeout(options, &timeout, status));
-    TRY(read_growth(&grow_now, status));
-    if (!start)
-        return status_set(status, HVD_INVALID_ARGUMENT,
-                          "how many ranks? Say -np N or --min-np N beside --host-discovery-script");
-    *config = (struct membership_config){
-        .listed = !options->discovery_script,
-        .start = (int)start,
-        .min = (int)(options->min_num_proc ? options->min_num_proc : start),
-        .max = (int)(options->max_num_proc ? options->max_num_proc : start),
-        .spares = (int)options->spares,
-        .prepare = (int64_t)(PREPARE_SECONDS * CLOCK_SECOND),
-        .settle = (int64_t)(SETTLE_SECONDS * CLOCK_SECOND),
-        .rejoin = (options->rejoin_seconds ? options->rejoin_seconds : DEFAULT_REJOIN) * CLOCK_SECOND,
-        .silent = (int64_t)(SILENT_SECONDS * CLOCK_SECOND),
-        .gather = (int64_t)(GATHER_SECONDS * CLOCK_SECOND),
-        .timeout = timeout * CLOCK_SECOND,
-        .reset_limit = options->reset_limit ? (int)(options->reset_limit - 1) : -1,
-        .restarts = DEFAULT_RESTARTS,
-        .grow_now = grow_now,
-        .pause = {options->cooldown[0] * CLOCK_SECOND, options->cooldown[1] * CLOCK_SECOND},
-        .seed = (uint64_t)clock_now()};
-    if (options->failed_slot)
-        TRY(parse_failed_slot(config, options->failed_slot, status));
-    return check_sizes(config, status);
-}
-
-int elastic_most(const struct membership_config *config)
-{
-    int most = config->start > MOST_RANKS ? config->start : MOST_RANKS;
-    return config->max < most ? config->max : most;
-}
+#define CHECK      (CLOCK_SECOND / 2) /* of the membership's deadline, at least as often */
+#define STANDSTILL CLOCK_SECOND       /* between two checks, at least: this process has stood still */
 
 /* ---- inputs ----------------------------------------------------------------------------------------------
  */
@@ -259,168 +146,6 @@ static void release(const struct elastic *elastic, int host)
         table->starter->release(table, host);
 }
 
-/* ---- places ---------------------------------------------------------------------------------------------
- */
-
-/* Entries that are one host share local ranks. Without agents all of them are this one. */
-static int label_host(const struct hosts *hosts, int host)
-{
-    int label = 0;
-    while (strcmp(hosts->list[label].identity, hosts->list[host].identity) != 0)
-        label++;
-    return label;
-}
-
-/* The last rank is on host `last`. */
-static hvd_code find_topology(const struct elastic *elastic, const struct membership_rank *ranks, int size,
-                              int last, struct topology *topology, hvd_status *status)
-{
-    const struct hosts *hosts = elastic->table->hosts;
-    int *labels = calloc((size_t)size + 1, sizeof *labels);
-    if (!labels)
-        return status_no_memory(status);
-    for (int rank = 0; rank < size; rank++)
-        labels[rank] = label_host(hosts, rank == size - 1 ? last : ranks[rank].host);
-    hvd_code code = topology_init(topology, labels, size, status);
-    free(labels);
-    return code;
-}
-
-static struct place place_of(const struct topology *topology, int host, int rank)
-{
-    return (struct place){.host = host,
-                          .rank = rank,
-                          .local_rank = topology_local_rank(topology, rank),
-                          .local_size = topology_local_size(topology, rank),
-                          .cross_rank = topology_cross_rank(topology, rank),
-                          .cross_size = topology_cross_size(topology, rank)};
-}
-
-static void send_news(struct elastic *elastic, const struct process *process, hvd_news news)
-{
-    struct table *table = elastic->table;
-    char slot[SLOT_NAME_LIMIT];
-    hvd_status status;
-    snprintf(slot, sizeof slot, "%d", process->slot);
-    news.struct_size = sizeof news;
-    news.slot = slot;
-    if (hvd_rendezvous_send_news(table->rendezvous, table->id, &news, &status))
-        say(table, "can't send process %d the news of what is next: %s", process->slot, status.text);
-}
-
-/* ---- epochs ---------------------------------------------------------------------------------------------
- */
-
-static hvd_code publish(struct elastic *elastic, int number, hvd_status *status)
-{
-    struct table *table = elastic->table;
-    struct epoch epoch = {.number = number};
-    memcpy(epoch.job, table->id, sizeof epoch.job);
-    if (!epoch_init(&epoch, elastic->size))
-        return status_no_memory(status);
-    for (int rank = 0; rank < elastic->size; rank++)
-        epoch_set(&epoch, rank, elastic->members[rank].slot, rank);
-    hvd_code code = table->starter->assign(table, &epoch, status);
-    epoch_free(&epoch);
-    if (code)
-        return code;
-    faults_close(table);
-    return faults_watch(table, table->id, number, status);
-}
-
-/* Gives the processes of the epoch their places; all others are in none. */
-static hvd_code place_members(struct elastic *elastic, int number, hvd_status *status)
-{
-    struct table *table = elastic->table;
-    struct hosts *hosts = table->hosts;
-    struct topology topology;
-    TRY(find_topology(elastic, elastic->members, elastic->size, elastic->members[elastic->size - 1].host,
-                      &topology, status));
-    for (int i = 0; i < hosts->count; i++)
-        hosts->list[i].ranks = 0;
-    for (int i = 0; i < table->count; i++)
-        table->list[i]->apart = true;
-    for (int rank = 0; rank < elastic->size; rank++) {
-        const struct membership_rank *member = &elastic->members[rank];
-        hosts->list[member->host].ranks++;
-        struct process *process = table_find(table, member->slot);
-        if (!process)
-            continue; /* of the first epoch, and not started yet */
-        process->apart = false;
-        process->epoch = number;
-        process->size = elastic->size;
-        process->place = place_of(&topology, member->host, rank);
-        send_news(elastic, process,
-                  (hvd_news){.kind = HVD_NEWS_EPOCH, .epoch = number, .rank = rank, .size = elastic->size});
-    }
-    topology_free(&topology);
-    return HVD_OK;
-}
-
-/* An epoch begins; elastic->members are those of the one before. */
-static void count_change(struct elastic *elastic, const struct membership_rank *ranks, int size)
-{
-    struct changes *changes = &elastic->changes;
-    int stayed = 0;
-    for (int rank = 0; rank < size; rank++)
-        stayed += !ranks[rank].newcomer;
-    changes->resets[changes->noticed & (MEMBERSHIP_LESS | MEMBERSHIP_MORE)]++;
-    changes->lost += elastic->size - stayed;
-    changes->added += size - stayed;
-    changes->interrupted += changes->since ? clock_now() - changes->since : 0;
-    changes->since = 0;
-    changes->began = clock_now();
-    changes->noticed = 0;
-}
-
-static void begin_epoch(struct elastic *elastic, int number)
-{
-    struct table *table = elastic->table;
-    hvd_status status;
-    int epoch, size;
-    const struct membership_rank *ranks = membership_ranks(elastic->membership, &epoch, &size);
-    if (epoch != number)
-        return; /* a newer one has begun already */
-    if (number > 0)
-        count_change(elastic, ranks, size);
-    elastic->size = size;
-    free(elastic->members);
-    elastic->members = malloc((size_t)elastic->size * sizeof *elastic->members);
-    if (elastic->members)
-        memcpy(elastic->members, ranks, (size_t)elastic->size * sizeof *elastic->members);
-    table->epoch = number;
-    table->size = elastic->size;
-    table->waited = false;
-    if (!elastic->members || publish(elastic, number, &status) || place_members(elastic, number, &status)) {
-        say(table, "can't begin epoch %d: %s", number, elastic->members ? status.text : "out of memory");
-        membership_stop(elastic->membership, elastic_now(elastic), 1, MEMBERSHIP_TERM);
-        return;
-    }
-    if (table->sampler)
-        sampler_begin_epoch(table->sampler, number, elastic->members, elastic->size);
-    if (!number)
-        say_job(table);
-    else
-        say(table, "epoch %d has begun with %d ranks", number, elastic->size);
-}
-
-static void give_notice(struct elastic *elastic, const struct membership_action *action)
-{
-    elastic->changes.noticed = action->change;
-    if (action->change & MEMBERSHIP_LOST && !elastic->changes.since)
-        elastic->changes.since = clock_now();
-    for (int rank = 0; rank < elastic->size; rank++) {
-        const struct process *process = table_find(elastic->table, elastic->members[rank].slot);
-        if (process && !process->gone)
-            send_news(elastic, process,
-                      (hvd_news){.kind = HVD_NEWS_EPOCH,
-                                 .epoch = action->epoch,
-                                 .rank = rank,
-                                 .size = elastic->size,
-                                 .notice = (int32_t)action->change});
-    }
-}
-
 /* ---- processes ------------------------------------------------------------------------------------------
  */
 
@@ -428,29 +153,12 @@ static void start(struct elastic *elastic, const struct membership_action *actio
 {
     struct table *table = elastic->table;
     hvd_status status;
-    int size = elastic->size;
-    const struct membership_rank *ranks = elastic->members;
-    struct process *process = NULL;
-    struct topology topology;
-    bool first = action->rank < size && ranks[action->rank].slot == action->slot;
-    if (!first)
-        ranks = membership_planned(elastic->membership, &size);
-    /* A spare may become the last rank. */
-    int rank = action->rank < size ? action->rank : size - 1;
-    int last = action->rank < size ? ranks[size - 1].host : action->host;
-    if (find_topology(elastic, ranks, size, last, &topology, &status) == HVD_OK) {
-        struct place place = place_of(&topology, action->host, rank);
-        process = table_add(table, action->slot, &place);
-        topology_free(&topology);
-    }
+    struct process *process = elastic_add_process(elastic, action);
     if (!process) {
         say(table, "out of memory for process %d", action->slot);
         membership_stop(elastic->membership, elastic_now(elastic), 1, MEMBERSHIP_TERM);
         return;
     }
-    process->size = size;
-    process->epoch = table->epoch + !first;
-    process->apart = !first;
     hvd_code code = rlimits_check(table, table_count_running(table) + 1, !table->agents, &status);
     if (code || table->starter->start(process, &status)) {
         process->gone = true;
@@ -478,7 +186,8 @@ static void end(struct elastic *elastic, const struct membership_action *action)
     if (!process)
         return;
     process->apart = true;
-    send_news(elastic, process, (hvd_news){.kind = HVD_NEWS_OUT, .rank = -1, .reason = reasons[action->why]});
+    elastic_send_news(elastic, process,
+                      (hvd_news){.kind = HVD_NEWS_OUT, .rank = -1, .reason = reasons[action->why]});
     if (action->why != MEMBERSHIP_OVER && !process->gone)
         say(elastic->table, "process %d (pid %d) is to end: %s", process->slot, process->pid,
             reasons[action->why]);
@@ -492,8 +201,9 @@ void elastic_lose_host(struct elastic *elastic, int host)
         if (process->place.host != host || process->gone_reported)
             continue;
         process->apart = process->gone_reported = true;
-        send_news(elastic, process,
-                  (hvd_news){.kind = HVD_NEWS_OUT, .rank = -1, .reason = "horovodrun has lost its host"});
+        elastic_send_news(
+            elastic, process,
+            (hvd_news){.kind = HVD_NEWS_OUT, .rank = -1, .reason = "horovodrun has lost its host"});
     }
 }
 
@@ -614,8 +324,8 @@ static void tell_end(struct elastic *elastic, const struct membership_action *ac
                                              : "its work is complete";
     for (int i = 0; i < elastic->table->count; i++) {
         if (!elastic->table->list[i]->gone)
-            send_news(elastic, elastic->table->list[i],
-                      (hvd_news){.kind = HVD_NEWS_OVER, .rank = -1, .reason = reason});
+            elastic_send_news(elastic, elastic->table->list[i],
+                              (hvd_news){.kind = HVD_NEWS_OVER, .rank = -1, .reason = reason});
     }
 }
 
@@ -630,7 +340,8 @@ void elastic_act(struct elastic *elastic, const struct membership_action *action
         release(elastic, action->host);
         break;
     case MEMBERSHIP_EPOCH:
-        begin_epoch(elastic, action->epoch);
+        if (!elastic_begin_epoch(elastic, action->epoch))
+            membership_stop(elastic->membership, elastic_now(elastic), 1, MEMBERSHIP_TERM);
         break;
     case MEMBERSHIP_START:
         start(elastic, action);
@@ -639,7 +350,7 @@ void elastic_act(struct elastic *elastic, const struct membership_action *action
         end(elastic, action);
         break;
     case MEMBERSHIP_NOTICE:
-        give_notice(elastic, action);
+        elastic_give_notice(elastic, action);
         break;
     case MEMBERSHIP_SAY:
         say(table, "%s", action->text);

@@ -1,5 +1,6 @@
 /* elastic.h - a job whose processes come and go: carries out what the state machine of membership.h decides,
- * and feeds it with the hosts that are found and with what processes report. One thread, the loop's. */
+ * and feeds it with the hosts that are found and with what processes report. The rendezvous of this process
+ * serves all epochs, so only the loss of this host ends the job. One thread, the loop's. */
 #ifndef HVD_LAUNCH_ELASTIC_H
 #define HVD_LAUNCH_ELASTIC_H
 
@@ -31,16 +32,6 @@ struct elastic {
     } * inputs;    /* of the membership, which follow from its own actions; [input_count], the oldest first */
     int input_count;
 };
-
-/* Whether the options ask for an elastic job. */
-bool elastic_asked(const struct options *options);
-/* Reads the limits from the options; HVD_INVALID_ARGUMENT: they do not fit together. `hosts` has the fixed
- * hosts, if there are any. */
-hvd_code elastic_configure(struct membership_config *config, const struct options *options,
-                           const struct hosts *hosts, hvd_status *status);
-
-/* Of how many ranks statistics are kept. */
-int elastic_most(const struct membership_config *config);
 
 /* The rendezvous is served: starts to look for hosts. */
 hvd_code elastic_open(struct elastic *elastic, hvd_status *status);

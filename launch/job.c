@@ -3,6 +3,7 @@
  * loop's. */
 #include "job.h"
 #include "elastic.h"
+#include "elastic_options.h"
 #include "exporter.h"
 #include "faults.h"
 #include "monitor.h"
@@ -504,7 +505,7 @@ int job_run(const struct options *options, const struct settings *settings, stru
     hvd_status status;
     struct membership_config config = {
         .fixed = true, .start = hosts->size, .min = hosts->size, .max = hosts->size, .timeout = INT64_MAX};
-    job.is_elastic = elastic_asked(options) && !elastic_configure(&config, options, hosts, &status);
+    job.is_elastic = elastic_requested(options) && !elastic_configure(&config, options, hosts, &status);
     job.membership = membership_new(&config);
     if (job.is_elastic) {
         job.table.elastic = true;

@@ -2,7 +2,7 @@
  * for. One thread. */
 #include "agent.h"
 #include "check_build.h"
-#include "elastic.h"
+#include "elastic_options.h"
 #include "faults.h"
 #include "guard.h"
 #include "help.h"
@@ -51,7 +51,7 @@ static hvd_code read_settings(struct options *options, struct settings *settings
 static hvd_code read_hosts(const struct options *options, struct hosts *hosts, hvd_status *status)
 {
     struct membership_config ignored;
-    hosts->apart = elastic_asked(options);
+    hosts->apart = elastic_requested(options);
     hosts->slots = options->slots_per_host ? options->slots_per_host : hosts->slots;
     if (options->discovery_script)
         return elastic_configure(&ignored, options, hosts, status);
@@ -68,7 +68,7 @@ static hvd_code read_hosts(const struct options *options, struct hosts *hosts, h
                           "--slots-per-host is for hosts that say no slots, and there are none; name them by "
                           "-H or --hostfile");
     TRY(hosts_layout(hosts, options->num_proc, status));
-    if (!elastic_asked(options))
+    if (!elastic_requested(options))
         return HVD_OK;
     return elastic_configure(&ignored, options, hosts, status);
 }

@@ -176,7 +176,7 @@ VARIABLES = [
 @pytest.mark.parametrize(("variable", "state"), VARIABLES)
 def test_variables(variable: str, state: str) -> None:
     read = [ROOT / "src/base/settings.def", ROOT / "src/bootstrap/starters.c"]
-    read += [ROOT / "launch/environment.c", ROOT / "launch/hosts.c", ROOT / "launch/elastic.c"]
+    read += [ROOT / "launch/environment.c", ROOT / "launch/hosts.c", ROOT / "launch/elastic_options.c"]
     read += [*(ROOT / "python").rglob("*.py")]
     if state in ("works", "better"):
         read.append(ROOT / "launch/foreign.def")
