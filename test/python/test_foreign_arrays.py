@@ -200,3 +200,22 @@ def test_immutable_arrays(name: str) -> None:
         with pytest.raises(ValueError, match=r"allreduce: tensor 0 .* is read-only"):
             hvd.allreduce_(array)
         np.testing.assert_array_equal(np.asarray(array).astype(float), [1, 2])
+
+
+def test_an_array_of_the_host_is_asked_once(rank: int, size: int) -> None:
+    """Only one on a device is asked again, with a stream."""
+
+    class Counted:
+        def __init__(self) -> None:
+            self.array = np.ones(3, np.float32)
+            self.calls: list[dict[str, Any]] = []
+
+        def __dlpack__(self, **keywords: Any) -> Any:
+            self.calls.append(keywords)
+            return self.array.__dlpack__(**keywords)
+
+    counted = Counted()
+    hvd.allreduce_(counted, op=hvd.Sum, name="counted")
+    assert list(counted.array) == [size] * 3
+    assert all("stream" not in keywords for keywords in counted.calls)
+    assert sum("max_version" in keywords for keywords in counted.calls) == 1
