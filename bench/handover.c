@@ -1,9 +1,9 @@
 /* handover.c - GB/s at which a thread fills a ring of shared memory that another thread reads, with ordinary
- * stores and non-temporal ones (base/platform.h), and at which the system copies what another thread has
+ * stores and non-temporal ones (base/nontemporal.h), and at which the system copies what another thread has
  * written: the slowest, the median and the fastest of rounds that take turns. */
 #include "base/clock.h"
 #include "base/nontemporal.h"
-#include "base/platform.h"
+#include "base/platform_memory.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
  * its own, yielding on a core that both share, asleep in a futex. Two threads hand one word to and fro;
  * medians. */
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/futex.h"
 
 #include <pthread.h>
 #include <sched.h>

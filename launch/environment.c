@@ -2,7 +2,7 @@
  * variable the first one counts. */
 #include "environment.h"
 
-#include "base/platform.h"
+#include "base/platform_cores.h"
 #include "base/status.h"
 
 #include <fnmatch.h>

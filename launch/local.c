@@ -9,7 +9,7 @@
 
 #include "base/cgroup.h"
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_cores.h"
 #include "base/status.h"
 #include "net/socket.h"
 #include "watch/page.h"

@@ -3,7 +3,7 @@
 #include "nodes.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "net/admission.h"
 #include "net/crypto.h"

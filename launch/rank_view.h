@@ -6,7 +6,7 @@
 #include "sockets.h"
 #include "stack.h"
 
-#include "base/platform.h"
+#include "base/platform_process.h"
 #include "base/wire.h"
 #include "watch/page_read.h"
 

@@ -4,7 +4,7 @@
 #include "status_server.h"
 
 #include "base/patience.h"
-#include "base/platform.h"
+#include "base/platform_sockets.h"
 #include "base/status.h"
 #include "net/socket.h"
 

@@ -5,6 +5,7 @@
 #include "sampler.h"
 
 #include "base/clock.h"
+#include "base/platform_sockets.h"
 #include "base/status.h"
 #include "net/socket.h"
 

@@ -4,7 +4,7 @@
 #include "backend/worker.h"
 
 #include "base/floats.h"
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "base/thread.h"
 

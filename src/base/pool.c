@@ -2,7 +2,7 @@
  * block gives its chunk. Pages of a chunk that were never used are not allocated. */
 #include "base/pool.h"
 
-#include "base/platform.h"
+#include "base/platform_memory.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* topology.c - numbers hosts and places from the ranks' labels. No state; any thread. */
 #include "base/topology.h"
 
-#include "base/platform.h"
+#include "base/platform_process.h"
 #include "base/status.h"
 
 #include <stdio.h>

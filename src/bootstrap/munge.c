@@ -3,7 +3,7 @@
  * reader gets its text as well, with ERROR_REPLAYED, and the text names the job. */
 #include "bootstrap/munge.h"
 
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "net/dial.h"

@@ -4,7 +4,6 @@
 #include "coll/task.h"
 
 #include "base/nontemporal.h"
-#include "base/platform.h"
 #include "base/types.h"
 #include "transport/path.h"
 

@@ -2,7 +2,7 @@
  * replaced, by an atomic store. */
 #include "device/memory.h"
 
-#include "base/platform.h"
+#include "base/platform_memory.h"
 #include "base/status.h"
 
 #include <assert.h>

@@ -2,7 +2,7 @@
  * one that was not used for the longest time is given back. */
 #include "device/pinned.h"
 
-#include "base/platform.h"
+#include "base/platform_memory.h"
 #include "device/cuda.h"
 
 #include <pthread.h>

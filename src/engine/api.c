@@ -7,7 +7,7 @@
 
 #include "backend/backend.h"
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_cores.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "bootstrap/bootstrap.h"

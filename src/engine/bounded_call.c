@@ -1,8 +1,8 @@
 /* bounded_call.c - see bounded_call.h. */
 #include "engine/bounded_call.h"
 
+#include "base/futex.h"
 #include "base/patience.h"
-#include "base/platform.h"
 #include "base/thread.h"
 
 enum { BOUNDED_CALL_DONE = 1, BOUNDED_CALL_RUNS = 2 };

@@ -44,7 +44,8 @@
 
 #include "backend/worker.h"
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/futex.h"
+#include "base/platform_cores.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "engine/comm.h"

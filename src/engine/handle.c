@@ -2,7 +2,7 @@
  * streams, and how it ends. Threads are named in handle.h. */
 #include "engine/handle.h"
 
-#include "base/platform.h"
+#include "base/futex.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "base/types.h"

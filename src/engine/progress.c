@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/floats.h"
-#include "base/platform.h"
+#include "base/futex.h"
 #include "base/status.h"
 #include "engine/comm.h"
 #include "engine/comm_list.h"

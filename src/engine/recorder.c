@@ -3,7 +3,7 @@
 #include "engine/recorder.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_process.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "coordinate/name.h"

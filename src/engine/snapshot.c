@@ -2,7 +2,7 @@
  * written next, and when a version is whole. One thread at a time; the copier has a thread of its own. */
 #include "engine/snapshot.h"
 
-#include "base/platform.h"
+#include "base/futex.h"
 #include "base/status.h"
 #include "engine/comm.h"
 #include "engine/context.h"

@@ -3,8 +3,8 @@
  * unwinding without a lock (since glibc 2.35). */
 #include "engine/stack_signal.h"
 
+#include "base/futex.h"
 #include "base/patience.h"
-#include "base/platform.h"
 #include "horovod.h"
 
 #include <errno.h>

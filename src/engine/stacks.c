@@ -10,7 +10,7 @@
 #include "engine/stacks.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_process.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "engine/bounded_call.h"

@@ -3,7 +3,7 @@
 #include "engine/starter_watch.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "net/socket.h"

@@ -2,7 +2,7 @@
  * thread at a time, the owner's. */
 #include "net/admission.h"
 
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "net/socket.h"

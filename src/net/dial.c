@@ -2,7 +2,7 @@
  * nothing blocks except dial_run. */
 #include "net/dial.h"
 
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "net/find_server.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "net/dial.h"
 #include "net/socket.h"

@@ -2,7 +2,7 @@
 #include "net/socket.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
  * connection. One thread at a time uses a client or a watch. */
 #include "rendezvous/assignments.h"
 
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "net/socket.h"

@@ -2,7 +2,6 @@
 #include "rendezvous/client.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "net/find_server.h"

@@ -2,7 +2,7 @@
  * Under the server's lock; nothing blocks. */
 #include "rendezvous/connection.h"
 
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 
 #include <stdlib.h>

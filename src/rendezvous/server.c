@@ -3,7 +3,7 @@
 #include "rendezvous/server.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "net/addresses.h"

@@ -2,7 +2,7 @@
  * not use the copier. */
 #include "snapshot/copier.h"
 
-#include "base/platform.h"
+#include "base/futex.h"
 #include "base/status.h"
 #include "base/thread.h"
 

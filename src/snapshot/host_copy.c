@@ -3,7 +3,8 @@
 #include "snapshot/host_copy.h"
 
 #include "base/nontemporal.h"
-#include "base/platform.h"
+#include "base/platform_memory.h"
+#include "base/platform_process.h"
 #include "base/status.h"
 #include "net/crypto.h"
 #include "net/socket.h"

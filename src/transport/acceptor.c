@@ -3,7 +3,7 @@
  * list at a time: the newcomers', then the authenticated ones', then its claimant's. */
 #include "transport/acceptor.h"
 
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/settings.h"
 #include "base/status.h"
 #include "transport/lanes.h"

@@ -2,7 +2,7 @@
  * are in a list under atfork_lock, in the order of their serial numbers. */
 #include "transport/arena.h"
 
-#include "base/platform.h"
+#include "base/platform_memory.h"
 #include "base/status.h"
 #include "base/thread.h"
 

@@ -2,7 +2,7 @@
  * thread at a time. While a mesh is opened a failure is returned; later it is the loss of the peer. */
 #include "transport/connector.h"
 
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "transport/address_record.h"

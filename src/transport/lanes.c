@@ -3,7 +3,7 @@
  * blocks. */
 #include "transport/lanes.h"
 
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "net/socket.h"
 
 #include <errno.h>

@@ -2,7 +2,8 @@
  * offered in the order of their serial numbers, so one number says which were. */
 #include "transport/lending.h"
 
-#include "base/platform.h"
+#include "base/platform_memory.h"
+#include "base/platform_sockets.h"
 #include "base/status.h"
 #include "net/socket.h"
 #include "transport/arena.h"

@@ -3,7 +3,8 @@
 #include "transport/mesh.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_cores.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "net/socket.h"
 #include "transport/address_record.h"

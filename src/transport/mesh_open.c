@@ -4,7 +4,7 @@
 #include "transport/mesh_open.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "transport/address_record.h"
 #include "transport/connector.h"

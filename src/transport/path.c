@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/nontemporal.h"
-#include "base/platform.h"
 
 #include <string.h>
 

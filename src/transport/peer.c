@@ -3,7 +3,7 @@
 #include "transport/peer.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 
 #include <errno.h>

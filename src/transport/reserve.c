@@ -2,7 +2,7 @@
  */
 #include "transport/reserve.h"
 
-#include "base/platform.h"
+#include "base/platform_memory.h"
 
 #define LEAST_PIECE ((size_t)64 << 10)
 

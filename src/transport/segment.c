@@ -2,7 +2,7 @@
  * this process's own segments are in a list under atfork_lock. */
 #include "transport/segment.h"
 
-#include "base/platform.h"
+#include "base/platform_memory.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "base/wire.h"

@@ -2,7 +2,7 @@
  * thread at a time. */
 #include "transport/sharing.h"
 
-#include "base/platform.h"
+#include "base/platform_sockets.h"
 #include "base/status.h"
 
 #include <errno.h>

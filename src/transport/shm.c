@@ -6,7 +6,7 @@
 #include "transport/sharing.h"
 #include "transport/shm_link.h"
 
-#include "base/platform.h"
+#include "base/platform_sockets.h"
 #include "base/status.h"
 #include "base/topology.h"
 #include "net/crypto.h"

@@ -1,6 +1,6 @@
 /* tcp.c - the transport over TCP: a stream per peer and channel (lanes.h), sent straight from the tensors.
  * Threads as in transport.h. */
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "net/socket.h"
 #include "transport/lanes.h"

@@ -5,7 +5,8 @@
 #include "watch/page.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_memory.h"
+#include "base/platform_process.h"
 #include "base/status.h"
 #include "base/thread.h"
 

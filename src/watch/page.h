@@ -57,7 +57,7 @@ struct page_identity {
     char job[320], host[128], version[16];
     int32_t rank, size, local_rank, local_size, epoch;
     int32_t process;            /* its id, which is also that of its main thread */
-    uint64_t process_start;     /* platform.h: distinguishes it from a later process of that id */
+    uint64_t process_start;     /* platform_process.h: distinguishes it from a later process of that id */
     int64_t opened;             /* clock_now's */
     int64_t opened_at;          /* the same as ns since 1970 */
     uint64_t running, runnable; /* of the main thread until then: see struct platform_process */

@@ -4,7 +4,8 @@
 #include "watch/page_stack.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/futex.h"
+#include "base/platform_memory.h"
 #include "base/status.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  * byte: how many lanes. Then pieces: lane, length, bytes; a length of 255 is a whole block without its
  * number. A lane may also end. What is received never exceeds the memory for it, and a stream that has failed
  * stays failed. */
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "transport/lanes.h"
 
 #include <errno.h>

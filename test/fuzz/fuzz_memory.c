@@ -1,7 +1,7 @@
 /* fuzz_memory.c - any bytes in memory that other processes of this host write as well: the ring of a link, an
  * arena, the copy of a state. No access leaves that memory. First byte: which of them, and its size. The
  * others: pieces of what is written there between the calls. */
-#include "base/platform.h"
+#include "base/platform_memory.h"
 #include "snapshot/host_copy.h"
 #include "transport/arena.h"
 #include "transport/lending.h"

@@ -2,7 +2,7 @@
  * (over an authenticated connection), answers, address records, offers of memory, fault records, news for
  * slots and their reports. The first byte selects one of them. */
 #include "base/fault.h"
-#include "base/platform.h"
+#include "base/platform_memory.h"
 #include "rendezvous/connection.h"
 #include "rendezvous/slots.h"
 #include "transport/address_record.h"

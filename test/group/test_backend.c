@@ -2,7 +2,7 @@
  * and signal a descriptor, one that must be polled, one that fails, one that hangs until it is aborted. */
 #include "backend/backend.h"
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "engine/api.h"
 #include "group.h"

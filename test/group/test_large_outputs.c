@@ -1,6 +1,6 @@
 /* test_large_outputs.c - large results in memory of the caller, some in place and some in pages that were
  * never accessed, for which large pages are requested. */
-#include "base/platform.h"
+#include "base/platform_memory.h"
 #include "values.h"
 
 #include <stdio.h>

@@ -13,12 +13,11 @@ FOLDERS = sorted(
     {path.parent.relative_to(ROOT) for top in ("src", "launch") for path in (ROOT / top).rglob("*.c")}
 )
 
-# Files that are chosen by a table in C or by the platform, or are public alone, and their header.
+# Files that are chosen by a table in C, or are public alone, and their header.
 ROWS = {
     "src/engine/api.h": {"epochs", "process_sets"},
     "launch/starter.h": {"local"},
     "src/backend/mpi_calls.h": {"mpi_mpich", "mpi_openmpi", "mpi_standard"},
-    "src/base/platform.h": {"platform_linux"},
     "src/device/memory.h": {"memory_cuda"},
     "src/device/reduce.h": {"reduce_half", "reduce_neon", "reduce_plain", "reduce_x86"},
 }

@@ -158,7 +158,7 @@ byte answered; /* messages; a mask */
     bool moved, quiet, periodic, news, sooner, left, pending, mine, looks, claimed;                                        \
     byte calls, taken, each
 
-/* ---- base/platform_linux.c ------------------------------------------------------------------------------ */
+/* ---- base/futex.c ---------------------------------------------------------------------------------------- */
 
 inline futex_wait(word, value, expected, timeout_passed)
 {

@@ -1,7 +1,7 @@
 /* test_acceptor.c - the acceptor of a hub without its mesh: how many unauthenticated connections it bears and
  * for how long, that it reads before it drops, and where authenticated ones wait. */
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "intruders.h"
 #include "net/socket.h"

@@ -1,6 +1,6 @@
 /* test_dial.c - a race over addresses, whose owner decides what proves an address: here it is a byte. The
  * users are tested in test_mesh.c and test_rendezvous.c. */
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "base/status.h"
 #include "net/dial.h"
 #include "test.h"

@@ -2,7 +2,7 @@
  * on one end before the other, joined in any order, whatever the sizes of calls; and a lost lane is its end.
  */
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_poller.h"
 #include "net/socket.h"
 #include "random.h"
 #include "test.h"

@@ -1,6 +1,6 @@
 /* test_mesh.c - meshes of n ranks, each a thread of this process, over every transport: bytes arrive whole
  * and in order, threads leave shared cores, and no wake-up is lost. */
-#include "base/platform.h"
+#include "base/platform_cores.h"
 #include "mesh_group.h"
 #include "random.h"
 

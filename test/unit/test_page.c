@@ -4,7 +4,7 @@
 #include "watch/page_waitings.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
+#include "base/platform_memory.h"
 #include "random.h"
 
 #include <errno.h>

@@ -4,7 +4,6 @@
 #include "watch/page_stack.h"
 
 #include "base/clock.h"
-#include "base/platform.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -1,6 +1,5 @@
 /* test_reserve.c - rings whose memory comes on demand: what is there when, counted in blocks of the file.
  */
-#include "base/platform.h"
 #include "test.h"
 #include "transport/reserve.h"
 #include "transport/segment.h"

@@ -1,6 +1,7 @@
 /* test_shm_link.c - two ranks that share memory, driven by hand in one thread: when bytes are lent instead of
  * copied, or read directly, that no rank reads outside of them, and that memory is released. */
-#include "base/platform.h"
+#include "base/platform_poller.h"
+#include "base/platform_sockets.h"
 #include "net/socket.h"
 #include "test.h"
 #include "transport/arena.h"
