@@ -144,7 +144,7 @@ bool frames_silent(const struct frames *frames, double seconds)
 void frames_awake(struct frames *frames, double seconds)
 {
     int64_t now = clock_now(), beyond = now - frames->awake - (int64_t)(seconds * CLOCK_SECOND);
-    if (frames->awake && beyond > 0)
+    if (beyond > 0)
         frames->last = clock_earlier(frames->last + beyond, now);
     frames->awake = now;
 }
@@ -167,7 +167,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 static void start(struct frames *frames, uv_loop_t *loop, int from, int to)
 {
     frames->to = to;
-    frames->last = clock_now();
+    frames->last = frames->awake = clock_now();
     frames->readable.data = frames->writable.data = frames;
     frames->handles = 2;
     /* A regular file can't be polled, and is no connection. */

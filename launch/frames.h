@@ -95,7 +95,7 @@ struct frames {
     bool awaits_preamble;
     uint32_t limit; /* of a frame that arrives */
     int64_t last;   /* when bytes arrived, clock_now's; time in which this process stood still is left out */
-    int64_t awake;  /* of the last frames_awake; 0: there was none */
+    int64_t awake;  /* of the last frames_awake; at first of the start */
     void *owner;
     void (*receive)(struct frames *frames, enum frame_kind kind, struct wire_reader *body);
     void (*ended)(struct frames *frames); /* called at the end of the stream, at an error, or for bytes that

@@ -171,12 +171,12 @@ def test_a_signal_to_an_agent_that_is_cut_off(launcher: Launcher) -> None:
 
 def test_a_job_that_was_suspended_goes_on(launcher: Launcher) -> None:
     """As by `scontrol suspend`: the time in which all of it stands still is no silence."""
-    words = [*agents(launcher), "--timeout-seconds", "0.5"]
+    words = [*agents(launcher), "--timeout-seconds", "1"]
     script = "touch $HOROVOD_RANK.ready; until [ -e go ]; do sleep 0.01; done"
     process = launcher.start(*words, "sh", "-c", script)
     assert wait_until(lambda: len(list(launcher.folder.glob("*.ready"))) == 2)
     everything = launcher.alive()
-    for number, seconds in ((signal.SIGSTOP, 2.6), (signal.SIGCONT, 0)):  # agents wait for 2.5
+    for number, seconds in ((signal.SIGSTOP, 5.1), (signal.SIGCONT, 0)):  # agents wait for 5
         for pid in everything:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
