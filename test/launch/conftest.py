@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,19 @@ def environment_of(process: int) -> list[bytes]:
         return Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
     except OSError:
         return []
+
+
+def oldest_first(processes: Iterable[int]) -> list[int]:
+    """By their start: numbers of processes begin anew, after 32,768 on many machines."""
+
+    def start(process: int) -> tuple[int, int]:
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            return 0, process
+        return int(fields[19]), process
+
+    return sorted(processes, key=start)
 
 
 class Launcher:
@@ -112,12 +125,12 @@ class Launcher:
         return ["--rsh-agent", str(path)]
 
     def alive(self) -> list[int]:
-        """Every process that inherited the mark, including the launcher; zombies have no environment."""
+        """Every process that inherited the mark, the launcher first; zombies have no environment."""
         processes = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
-        return [each for each in processes if self.mark.encode() in environment_of(each)]
+        return oldest_first(each for each in processes if self.mark.encode() in environment_of(each))
 
     def named(self, *names: str) -> list[int]:
-        """The processes that have one of these names."""
+        """The processes that have one of these names, the oldest first."""
         found = []
         for pid in self.alive():
             with contextlib.suppress(OSError):

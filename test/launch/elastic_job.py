@@ -41,7 +41,7 @@ class Job:
 
     def ranks(self) -> list[int]:
         """Processes of ranks, the oldest first."""
-        return sorted(self.launcher.named("elastic"))
+        return self.launcher.named("elastic")
 
     def wait_for(self, words: str, times: int = 1) -> None:
         def found() -> bool:

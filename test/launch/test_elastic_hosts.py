@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import DEADLINE, Launcher
+from conftest import DEADLINE, Launcher, oldest_first
 from elastic_job import ENDLESS, PROGRAM, Job, sizes
 from virtual_hosts import VirtualHosts, wait_until
 
@@ -30,7 +30,7 @@ class Hosts:
         return Job(self.launcher, *options, inside=inside, **more)  # type: ignore[arg-type]
 
     def processes(self, name: str, is_wanted: Callable[[bytes], bool]) -> list[int]:
-        """Those of a host, by their command lines."""
+        """Those of a host, by their command lines, the oldest first."""
         space = os.readlink(f"/proc/{self.hosts.processes[name].pid}/ns/net")
         found = []
         for path in Path("/proc").glob("[0-9]*"):
@@ -39,7 +39,7 @@ class Hosts:
                     found.append(int(path.name))
             except OSError:
                 continue
-        return sorted(found)
+        return oldest_first(found)
 
     def ranks(self, name: str) -> list[int]:
         return self.processes(name, lambda command: command.split(b"\0")[0] == str(PROGRAM).encode())
