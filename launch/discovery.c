@@ -204,7 +204,7 @@ static void on_timer(uv_timer_t *timer)
         return;
     if (!discovery->pid) {
         start(discovery);
-    } else if (discovery->table->heard > discovery->deadline) {
+    } else if (discovery->table->read_until > discovery->deadline) {
         discovery->late = !discovery->ended;
         if (discovery->ended)
             finish(discovery);

@@ -95,7 +95,7 @@ static void process_tick(struct process *process)
         return;
     if (!process->running)
         forget(process, false);
-    if (process->gone || process->table->heard < process->deadline)
+    if (process->gone || process->table->read_until < process->deadline)
         return;
     if (process->step == STEP_OWN) {
         step_to(process, STEP_TERM, process->table->settings->grace_seconds);
@@ -162,7 +162,7 @@ bool table_finished(struct table *table)
     if (!table->drained || output_waits(table) || (table->starter->sending && table->starter->sending(table)))
         table->drained = clock_after(REST_SECONDS);
     watch(table);
-    return table->heard >= table->drained;
+    return table->read_until >= table->drained;
 }
 
 /* ---- signals to this process -------------------------------------------------------------------------- */
@@ -270,7 +270,7 @@ void table_run(struct table *table)
 {
     int64_t before = clock_now();
     uv_run(&table->loop, UV_RUN_ONCE);
-    table->heard = before;
+    table->read_until = before;
 }
 
 bool table_has_job(const struct table *table, const char *job)

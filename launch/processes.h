@@ -138,7 +138,7 @@ struct table {
     struct sink *out, *err; /* one and the same when stdout and stderr are one file */
     bool ending;            /* the job is to end: its exit code is decided */
     int64_t drained;        /* when to give up on output after the last process; 0: not yet */
-    int64_t heard;          /* what happened before has been read: time limits are compared with it */
+    int64_t read_until;     /* what happened before has been read: time limits are compared with it */
 };
 
 /* Opens the streams and watches for signals; table->loop is initialised. */

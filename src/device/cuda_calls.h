@@ -14,7 +14,7 @@ typedef struct CUstream_st *CUstream; /* NULL: the default stream of the current
 typedef struct CUevent_st *CUevent;
 #endif
 
-/* Results that the engine tells apart. */
+/* Results that the engine distinguishes. */
 enum {
     CUDA_OK = 0,
     CUDA_INVALID_VALUE = 1,

@@ -71,7 +71,7 @@ def read(address: int, count: int = ELEMENTS) -> np.ndarray[Any, Any]:
 
 
 class Array:
-    """A vector on this rank's GPU; its type tells on which stream the thread works."""
+    """A vector on this rank's GPU; its type names the stream on which the thread works."""
 
     def __init__(self) -> None:
         address = ctypes.c_uint64()

@@ -515,7 +515,7 @@ def test_a_driver_that_stood_still(monkeypatch: pytest.MonkeyPatch, comes: bool)
         machine.put("waits", slot, -1, False)
     clock[0] += 3600
     assert machine.seconds_left() == math.inf
-    clock[0] += 3600  # nobody is awaited
+    clock[0] += 3600  # no rank is awaited
     machine.put("waits", 0, 0, True)
     for _ in range(3):
         left = machine.seconds_left()
