@@ -123,15 +123,21 @@ class Server:
             self._deadline = time.monotonic() + (self._seconds if self._memory >= 0 else 0)
 
 
-def _leave() -> None:
-    """Goes on in a child that no terminal or process group ends; this process ends."""
+def _leave(listener: socket.socket) -> None:
+    """Goes on in a child that no terminal or process group ends; this process ends when the child listens."""
+    listens, done = os.pipe()
     if os.fork():
+        os.close(done)
+        os.read(listens, 1)
         os._exit(0)
     os.setsid()
     os.chdir("/")
     nothing = os.open(os.devnull, os.O_RDWR)
     for file in range(3):
         os.dup2(nothing, file)
+    listener.listen(_QUEUE)  # as this process, for those who ask which one it is
+    for file in (nothing, listens, done):
+        os.close(file)
 
 
 def main(name: str, seconds: str, detach: str = "") -> None:
@@ -146,8 +152,7 @@ def main(name: str, seconds: str, detach: str = "") -> None:
         sys.exit(IN_USE if error.errno == errno.EADDRINUSE else 1)
     listener.listen(_QUEUE)
     if detach:
-        _leave()
-        listener.listen(_QUEUE)  # as this process, for those who ask which one it is
+        _leave(listener)
     Server(listener, float(seconds)).run()
 
 
