@@ -662,8 +662,8 @@ HVD_API hvd_code hvd_epoch_done(hvd_epochs *epochs, hvd_status *status);
  * thread, not in the handler of a signal. */
 HVD_API hvd_code hvd_epoch_leave(hvd_epochs *epochs, hvd_status *status);
 
-/* The starter's side. To begin an epoch it publishes the assignments by hvd_rendezvous_assign, and then tells
- * every slot. News for a slot replace those before. */
+/* The starter's side. To begin an epoch it publishes the assignments by hvd_rendezvous_assign, and then sends
+ * news to every slot. They replace those before. */
 typedef enum hvd_news_kind {
     HVD_NEWS_EPOCH = 0, /* the epoch with this number has begun; again with a notice: it is to be left */
     HVD_NEWS_OUT = 1,   /* the slot is no longer in the job */

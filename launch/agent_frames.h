@@ -29,7 +29,7 @@ struct agent {
     int expected;                             /* processes that the launcher has announced */
     bool announced;                           /* the launcher has sent FRAME_JOB */
     bool released;                            /* elastic jobs: it starts no more */
-    struct history_window at_end, at_failure; /* the records that the launcher wants then */
+    struct history_window at_end, at_failure; /* the records that the launcher requests then */
     hvd_status fault;                         /* why no process is started any longer */
     bool lost;
     uv_timer_t answer; /* ends the time for the launcher's answer */

@@ -138,7 +138,7 @@ int agent_prepare(const struct preparation *preparation, struct settings *settin
     *text = '\0';
     if (!merge_environment(preparation)) {
         append_text(text, capacity,
-                    "can't tell what --host-setup has changed: there is no program `env` that knows -0, or "
+                    "can't find out what --host-setup has changed: there is no program `env` with -0, or "
                     "memory is out");
         return 1;
     }

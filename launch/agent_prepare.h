@@ -16,7 +16,7 @@
 int agent_prepare(const struct preparation *preparation, struct settings *settings, char *text,
                   size_t capacity);
 
-/* Writes the name of this host, by which the launcher and the ranks tell which of them share one. `node`: its
+/* Writes the name of this host, by which the launcher and the ranks find which of them share one. `node`: its
  * number, or -1. */
 void agent_name_host(char *identity, size_t capacity, int node);
 

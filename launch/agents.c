@@ -452,7 +452,7 @@ static hvd_code agents_open(struct table *table, hvd_status *status)
     if (!getcwd(agents->folder, sizeof agents->folder))
         return status_set_errno(
             status, errno,
-            "can't tell in which folder horovodrun was started; has it been removed? Start "
+            "can't find out in which folder horovodrun was started; has it been removed? Start "
             "it in one that all hosts have");
     if (table->function >= 0)
         fstat(table->function, &function);
@@ -512,7 +512,7 @@ static bool agents_sending(const struct table *table)
     return false;
 }
 
-/* Only the agent knows, and sends FRAME_GONE. */
+/* Only the agent sees that, and sends FRAME_GONE. */
 static bool agents_gone(const struct process *process, bool given_up)
 {
     (void)process;

@@ -317,7 +317,7 @@ void elastic_turn(struct elastic *elastic)
                        left > 0 ? (uint64_t)(clock_earlier(left, CHECK) / (CLOCK_SECOND / 1000)) + 1 : 0, 0);
 }
 
-static void tell_end(struct elastic *elastic, const struct membership_action *action)
+static void send_end(struct elastic *elastic, const struct membership_action *action)
 {
     const char *reason = *action->text       ? action->text
                          : action->exit_code ? "it has failed"
@@ -356,7 +356,7 @@ void elastic_act(struct elastic *elastic, const struct membership_action *action
         say(table, "%s", action->text);
         break;
     case MEMBERSHIP_FINISH:
-        tell_end(elastic, action);
+        send_end(elastic, action);
         break;
     default:
         break;

@@ -48,7 +48,7 @@ void elastic_act(struct elastic *elastic, const struct membership_action *action
 /* All actions have been carried out: gives the membership the next input that follows from them; false: there
  * is none. */
 bool elastic_take_input(struct elastic *elastic);
-/* The host is lost: should processes of it live on, they hear that they are out. */
+/* The host is lost: processes of it that still run get the news that they are out. */
 void elastic_lose_host(struct elastic *elastic, int host);
 /* Takes what processes have reported so far. Before each end of a process: its last report precedes it, but
  * the loop may see them in any order. */

@@ -1,4 +1,4 @@
-/* energy.c - see energy.h. Since 2020 Linux lets only root read these counters, as their changes tell what a
+/* energy.c - see energy.h. Since 2020 Linux lets only root read these counters, as their changes show what a
  * program computes. */
 #include "energy.h"
 

@@ -45,7 +45,7 @@ struct exporter {
     char cookie[32];
     struct http_call *scrapes[HTTP_CONNECTIONS]; /* that wait for a view of a job */
     int scrape_count;
-    bool file_waits, asked;
+    bool file_waits, looking;
     struct metrics_past past;
     char *text; /* of the last view of the job; NULL: there was none */
     size_t length;
@@ -91,7 +91,7 @@ static void on_job_views(const struct job_views *job_views, void *argument)
     struct exporter *exporter = argument;
     hvd_status status;
     const struct job_view *job_view = job_views_largest(job_views);
-    exporter->asked = false;
+    exporter->looking = false;
     free(exporter->text);
     exporter->text = NULL;
     if (job_view)
@@ -115,13 +115,13 @@ void exporter_show(struct table *table, const struct job_views *job_views)
 }
 
 /* Returns false if no look can be taken. */
-static bool ask(struct exporter *exporter)
+static bool look(struct exporter *exporter)
 {
     hvd_status status;
-    if (!exporter->asked)
-        exporter->asked =
-            !monitor_ask(exporter->table->monitor, STACKS_NONE, on_job_views, exporter, &status);
-    return exporter->asked;
+    if (!exporter->looking)
+        exporter->looking =
+            !monitor_request(exporter->table->monitor, STACKS_NONE, on_job_views, exporter, &status);
+    return exporter->looking;
 }
 
 static void answer_metrics(struct http_call *call, void *owner)
@@ -129,7 +129,7 @@ static void answer_metrics(struct http_call *call, void *owner)
     struct exporter *exporter = owner;
     sampler_renew(exporter->table->sampler);
     bool fresh = exporter->text && clock_now() < exporter->taken + FRESH;
-    if (fresh || !ask(exporter))
+    if (fresh || !look(exporter))
         reply(exporter, call);
     else
         exporter->scrapes[exporter->scrape_count++] = call;
@@ -163,13 +163,14 @@ static void on_moment(uv_timer_t *timer)
 static void on_timer(uv_timer_t *timer)
 {
     struct exporter *exporter = timer->data;
-    exporter->file_waits = ask(exporter);
+    exporter->file_waits = look(exporter);
     uv_timer_start(timer, on_moment, FILE_MOMENT, 0);
 }
 
 /* ---- the start ----------------------------------------------------------------------------------------- */
 
-/* A token that does not come from a file follows from the secret of the job, about which it tells nothing. */
+/* A token that does not come from a file follows from the secret of the job, about which it reveals nothing.
+ */
 static void derive_token(struct exporter *exporter)
 {
     static const char label[] = "horovod metrics token";

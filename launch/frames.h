@@ -60,10 +60,10 @@ enum frame_kind {
     /* --status -> launcher */
     FRAME_ASK = 25, /* release, enum stacks (u8) */
     FRAME_ASK_RECORDS =
-        33, /* release; window: answered by HEARD, by TRACED and RECORDS of each rank, and LOOKED */
-    /* launcher -> --status: HEARD at once, then JOB_VIEW and its RANK_VIEWs for each job, and LOOKED at the
-       end */
-    FRAME_HEARD = 28,
+        33, /* release; window: answered by RECEIVED, by TRACED and RECORDS of each rank, and LOOKED */
+    /* launcher -> --status: RECEIVED at once, then JOB_VIEW and its RANK_VIEWs for each job, and LOOKED at
+       the end */
+    FRAME_RECEIVED = 28,
     FRAME_JOB_VIEW = 26, /* id, name, age of the job and of a change of its ranks, least ranks; hosts: name,
                             whether it answers, seconds of silence */
     FRAME_REFUSED = 27,  /* why there is no answer */

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define IDLE      CLOCK_SECOND /* ranks that do nothing for a shorter time are no news */
-#define MOST_LATE 8            /* ranks of a job that are asked for their stacks */
+#define MOST_LATE 8            /* ranks of a job whose stacks are requested */
 #define HOLDERS   4 /* processes with the page open: the rank, its launcher, children just forked */
 
 struct found {
@@ -22,7 +22,7 @@ struct found {
     int holders[HOLDERS];
     int holder_count;
     int64_t glanced; /* clock_now's; 0: it was not */
-    bool chosen, asked;
+    bool chosen, requested;
     unsigned question;
     struct rank_view view;
 };
@@ -134,7 +134,7 @@ const char *host_pages_of_others(const struct host_pages *pages)
 
 /* ---- looking ------------------------------------------------------------------------------------------- */
 
-/* Returns the id by which a process knows itself, in a container possibly another one than here. */
+/* Returns the id that a process has for itself, in a container possibly another one than here. */
 static int own_id(int process)
 {
     char path[64], line[256], *last;
@@ -294,7 +294,7 @@ void host_pages_forget(struct host_pages *pages, const char *job)
     }
 }
 
-void host_pages_ask(struct host_pages *pages, enum stacks stacks, const char *job)
+void host_pages_request(struct host_pages *pages, enum stacks stacks, const char *job)
 {
     int64_t now = clock_now();
     hvd_status status;
@@ -306,7 +306,7 @@ void host_pages_ask(struct host_pages *pages, enum stacks stacks, const char *jo
         found->chosen =
             stacks != STACKS_NONE && runs && named && (stacks == STACKS_ALL || is_wanted(pages, found, now));
         if (found->chosen)
-            found->asked = page_stack_ask(found->fd, &found->question, &status) == HVD_OK;
+            found->requested = page_stack_request(found->fd, &found->question, &status) == HVD_OK;
     }
 }
 
@@ -316,7 +316,7 @@ bool host_pages_answers(struct host_pages *pages, bool last)
     char *text = malloc(PAGE_STACK_TEXT);
     for (int i = 0; text && i < pages->count; i++) {
         struct found *found = &pages->list[i];
-        if (!found->asked || found->view.stack)
+        if (!found->requested || found->view.stack)
             continue;
         size_t length = page_stack_read(found->fd, found->question, last, text);
         found->view.stack = length ? stack_parse(text, length) : NULL;

@@ -37,7 +37,7 @@ enum stacks {
                   * each request that others wait in */
     STACKS_ALL
 };
-void host_pages_ask(struct host_pages *pages, enum stacks stacks, const char *job);
+void host_pages_request(struct host_pages *pages, enum stacks stacks, const char *job);
 /* Takes the answers that are there; `last`: also incomplete ones. Returns true if none is missing. */
 bool host_pages_answers(struct host_pages *pages, bool last);
 #define PAGES_ANSWER_MILLISECONDS 1200

@@ -46,7 +46,7 @@ struct http {
     struct http_access access;
     struct http_call *first, *last;
     int count;   /* connections that are not being closed */
-    int handles; /* that the loop still knows */
+    int handles; /* that the loop still has */
     int port;
     bool waits;           /* a connection is to be accepted once there is room */
     char own[NAME_BYTES]; /* the name of this host */

@@ -52,7 +52,7 @@ struct http_text http_request_path(const struct http_request *request);
 
 bool http_text_is(struct http_text text, const char *other);
 
-/* What the server knows of itself. */
+/* What a server has for all its requests. */
 struct http_access {
     const char *token;
     const char *cookie;       /* the name of the cookie that keeps the token */

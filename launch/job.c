@@ -186,13 +186,13 @@ static void print_verdict(const struct job_views *job_views, void *argument)
 
 static void on_stalled(struct job *job)
 {
-    monitor_ask(&job->monitor, STACKS_LATE, print_verdict, &job->table, NULL);
+    monitor_request(&job->monitor, STACKS_LATE, print_verdict, &job->table, NULL);
 }
 
 static void on_asked(struct job *job)
 {
     hvd_status status;
-    if (monitor_ask(&job->monitor, STACKS_LATE, monitor_print, &job->table, &status))
+    if (monitor_request(&job->monitor, STACKS_LATE, monitor_print, &job->table, &status))
         say(&job->table, "%s", status.text);
 }
 
@@ -389,7 +389,7 @@ static void find_first_failure(struct job *job)
 
 /* ---- the loop ----------------------------------------------------------------------------------------- */
 
-/* A closed or full stdout ends the job: its output would be lost, and `| head -1` wants no more. */
+/* A closed or full stdout ends the job: its output would be lost, and `| head -1` reads no more. */
 static void check_sink(struct job *job, const struct sink *sink)
 {
     struct table *table = &job->table;

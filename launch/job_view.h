@@ -17,7 +17,7 @@ struct job_view_host {
     char name[128];
     int ranks;
     bool answers;  /* its ranks were seen */
-    double silent; /* otherwise: seconds since it was last heard of; 0: it was, since it was asked */
+    double silent; /* otherwise: seconds since anything arrived; 0: something has since the look began */
 };
 
 /* All that the ranks of one host send to those of another one. Times are in ns. */

@@ -46,8 +46,8 @@ static hvd_code describe(struct agent_node *agent, const struct options *options
     agent->preparation.environment = environment->entries;
     agent->preparation.command = options->command;
     if (!getcwd(agent->preparation.folder, sizeof agent->preparation.folder))
-        return status_set_errno(status, errno,
-                                "can't tell in which folder horovodrun was started; has it been removed?");
+        return status_set_errno(
+            status, errno, "can't find out in which folder horovodrun was started; has it been removed?");
     *hello =
         (struct node_hello){.index = (int)node->index, .count = (int)node->count, .ranks = (int)node->ranks};
     snprintf(hello->release, sizeof hello->release, "%s", hvd_version());

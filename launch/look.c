@@ -36,12 +36,12 @@ static void on_timer(uv_timer_t *timer)
 {
     struct look *look = timer->data;
     int count;
-    if (!look->asked) {
+    if (!look->requested) {
         host_pages_read(look->pages);
-        host_pages_ask(look->pages, look->stacks,
-                       look->table->attached ? look->table->attached : look->table->id);
+        host_pages_request(look->pages, look->stacks,
+                           look->table->attached ? look->table->attached : look->table->id);
         look->patience = patience_of(PAGES_ANSWER_MILLISECONDS * CLOCK_SECOND / 1000);
-        look->asked = true;
+        look->requested = true;
     }
     bool last = patience_ends(&look->patience);
     if (!host_pages_answers(look->pages, last) && !last) {
@@ -68,7 +68,7 @@ hvd_code look_start(struct look *look, enum stacks stacks, hvd_status *status)
         look->stacks = stacks;
     if (look->pages)
         return HVD_OK;
-    look->asked = false;
+    look->requested = false;
     look->pages = host_pages_create();
     if (!look->pages)
         return status_no_memory(status);

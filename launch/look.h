@@ -15,7 +15,7 @@ struct look {
     uv_timer_t timer;
     struct host_pages *pages; /* of the look that is under way; NULL: none is */
     enum stacks stacks;       /* of which ranks */
-    bool asked;               /* ranks for their stacks, */
+    bool requested;           /* the stacks of ranks, */
     struct patience patience; /* and waits for these */
 };
 

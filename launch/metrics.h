@@ -37,7 +37,7 @@ struct metrics_past {
 void metrics_past_free(struct metrics_past *past);
 
 /* `changes`: of an elastic job, or NULL. If the job has more ranks than `limit`, the numbers of the ranks of
- * a host are added up, so that a large job does not make more time series than a database wants. */
+ * a host are added up, so that a large job does not make more time series than a database should get. */
 void metrics_write(FILE *file, const struct job_view *job_view, const struct changes *changes, int limit,
                    struct metrics_past *past);
 

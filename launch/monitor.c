@@ -45,7 +45,7 @@ void monitor_add(struct monitor *monitor, uint32_t number, int host, struct rank
     /* A process that waits for its first epoch has a page of that epoch already. */
     bool early = !table->attached && identity->epoch > table->epoch;
     if (!is_current(monitor, number) || host >= monitor->host_count ||
-        monitor->hosts[host] != MONITOR_ASKED || !table_has_job(table, identity->job) || early ||
+        monitor->hosts[host] != MONITOR_REQUESTED || !table_has_job(table, identity->job) || early ||
         monitor->count >= most) {
         rank_view_free(view);
         return;
@@ -61,7 +61,7 @@ void monitor_add(struct monitor *monitor, uint32_t number, int host, struct rank
 
 static bool answers(const struct monitor *monitor, int host)
 {
-    return monitor->hosts[host] != MONITOR_ASKED && monitor->hosts[host] != MONITOR_UNREACHED;
+    return monitor->hosts[host] != MONITOR_REQUESTED && monitor->hosts[host] != MONITOR_UNREACHED;
 }
 
 /* Adds a view of a process of which there is none. */
@@ -145,7 +145,7 @@ static void stand_in_for_known(struct monitor *monitor, const struct job_view_ho
         known[i] = monitor->views[i].page.identity;
 }
 
-/* Fills in what the launcher knows. */
+/* Fills in what the launcher has recorded. */
 static void describe(const struct monitor *monitor, struct job_view_origin *origin,
                      struct job_view_host *hosts)
 {
@@ -166,7 +166,7 @@ static void describe(const struct monitor *monitor, struct job_view_origin *orig
         if (host->answers || !table->starter->silent)
             continue;
         host->silent = table->starter->silent(table, i);
-        if (host->silent < (double)(origin->taken - monitor->asked) / CLOCK_SECOND)
+        if (host->silent < (double)(origin->taken - monitor->began) / CLOCK_SECOND)
             host->silent = 0; /* it has sent something else meanwhile */
     }
     for (int i = 0; i < table->count; i++) {
@@ -200,7 +200,7 @@ static void make_job_views(struct monitor *monitor, struct job_views *job_views)
         monitor->count = monitor->capacity = 0;
     }
     if (code)
-        say(table, "can't tell what the job does: %s", status.text);
+        say(table, "can't find out what the job does: %s", status.text);
     free(hosts);
 }
 
@@ -219,17 +219,17 @@ static void drop(struct monitor *monitor)
 
 static void start(struct monitor *monitor);
 
-/* Moves the askers to which this look is an answer. Returns their number. */
-static int take_served(struct monitor *monitor, struct monitor_asker served[MONITOR_ASKERS])
+/* Moves the clients to which this look is an answer. Returns their number. */
+static int take_served(struct monitor *monitor, struct monitor_client served[MONITOR_CLIENTS])
 {
     int count = 0, kept = 0;
-    for (int i = 0; i < monitor->asker_count; i++) {
-        if (monitor->askers[i].stacks <= monitor->stacks)
-            served[count++] = monitor->askers[i];
+    for (int i = 0; i < monitor->client_count; i++) {
+        if (monitor->clients[i].stacks <= monitor->stacks)
+            served[count++] = monitor->clients[i];
         else
-            monitor->askers[kept++] = monitor->askers[i];
+            monitor->clients[kept++] = monitor->clients[i];
     }
-    monitor->asker_count = kept;
+    monitor->client_count = kept;
     return count;
 }
 
@@ -237,17 +237,17 @@ static int take_served(struct monitor *monitor, struct monitor_asker served[MONI
 static bool waits_for_answers(const struct monitor *monitor)
 {
     for (int i = 0; i < monitor->host_count; i++) {
-        if (monitor->hosts[i] == MONITOR_ASKED)
+        if (monitor->hosts[i] == MONITOR_REQUESTED)
             return true;
     }
     return false;
 }
 
-/* The askers of this look may ask for the next one. */
+/* The clients of this look may request the next one. */
 static void finish(struct monitor *monitor)
 {
     struct job_views job_views = {0};
-    struct monitor_asker served[MONITOR_ASKERS];
+    struct monitor_client served[MONITOR_CLIENTS];
     int count = take_served(monitor, served);
     uv_timer_stop(&monitor->timer);
     monitor->complete = monitor->hosts && !waits_for_answers(monitor);
@@ -255,7 +255,7 @@ static void finish(struct monitor *monitor)
         make_job_views(monitor, &job_views);
     monitor->under_way = false;
     drop(monitor);
-    if (monitor->asker_count)
+    if (monitor->client_count)
         start(monitor);
     for (int i = 0; i < count; i++)
         served[i].done(&job_views, served[i].argument);
@@ -271,7 +271,8 @@ static void on_timer(uv_timer_t *timer)
 
 void monitor_host_done(struct monitor *monitor, uint32_t number, int host)
 {
-    if (!is_current(monitor, number) || host >= monitor->host_count || monitor->hosts[host] != MONITOR_ASKED)
+    if (!is_current(monitor, number) || host >= monitor->host_count ||
+        monitor->hosts[host] != MONITOR_REQUESTED)
         return;
     monitor->hosts[host] = MONITOR_ANSWERED;
     if (!waits_for_answers(monitor))
@@ -287,53 +288,53 @@ static void on_look(struct look *look, struct rank_view *views, int count)
     monitor_host_done(monitor, monitor->number, 0);
 }
 
-static void ask_host(struct monitor *monitor, int host)
+static void request_host(struct monitor *monitor, int host)
 {
     const struct table *table = monitor->table;
-    monitor->hosts[host] = MONITOR_ASKED;
+    monitor->hosts[host] = MONITOR_REQUESTED;
     if (!table->starter->look && look_start(&monitor->look, monitor->stacks, NULL))
         monitor->hosts[host] = MONITOR_ANSWERED;
     else if (table->starter->look && !table->starter->look(table, host, monitor->number, monitor->stacks))
         monitor->hosts[host] = MONITOR_UNREACHED;
 }
 
-/* Asks the hosts on which processes of the job are left; of an attached job all. */
-static void ask_hosts(struct monitor *monitor)
+/* Requests views from the hosts on which processes of the job are left; of an attached job from all. */
+static void request_hosts(struct monitor *monitor)
 {
     struct table *table = monitor->table;
     for (int i = 0; i < table->count; i++) {
         const struct process *process = table->list[i];
-        bool asked = monitor->hosts[process->place.host] != MONITOR_NOT_ASKED;
-        if (!asked && !(table->starter->look && process->gone))
-            ask_host(monitor, process->place.host);
+        bool requested = monitor->hosts[process->place.host] != MONITOR_NOT_REQUESTED;
+        if (!requested && !(table->starter->look && process->gone))
+            request_host(monitor, process->place.host);
     }
     for (int i = 0; table->attached && i < table->hosts->count; i++)
-        ask_host(monitor, i);
+        request_host(monitor, i);
 }
 
 static void start(struct monitor *monitor)
 {
     const struct table *table = monitor->table;
     monitor->under_way = true;
-    monitor->asked = clock_now();
+    monitor->began = clock_now();
     monitor->number++;
     monitor->stacks = STACKS_NONE;
-    for (int i = 0; i < monitor->asker_count; i++) {
-        if (monitor->askers[i].stacks > monitor->stacks)
-            monitor->stacks = monitor->askers[i].stacks;
+    for (int i = 0; i < monitor->client_count; i++) {
+        if (monitor->clients[i].stacks > monitor->stacks)
+            monitor->stacks = monitor->clients[i].stacks;
     }
     monitor->hosts = calloc((size_t)table->hosts->count + 1, sizeof *monitor->hosts);
     monitor->end = table->count ? table->list[table->count - 1]->slot + 1 : 0;
     monitor->host_count = table->hosts->count;
     if (monitor->hosts)
-        ask_hosts(monitor);
+        request_hosts(monitor);
     bool waits = monitor->hosts && waits_for_answers(monitor);
     double most = monitor->stacks == STACKS_NONE ? MONITOR_SECONDS : MONITOR_STACK_SECONDS;
     monitor->patience = patience_of(waits ? (int64_t)(most * CLOCK_SECOND) : 0);
     uv_timer_start(&monitor->timer, on_timer, waits ? TICK_MILLISECONDS : 0, TICK_MILLISECONDS);
 }
 
-/* ---- askers -------------------------------------------------------------------------------------------- */
+/* ---- clients ------------------------------------------------------------------------------------------- */
 
 void monitor_init(struct monitor *monitor, struct table *table)
 {
@@ -351,13 +352,13 @@ void monitor_free(struct monitor *monitor)
     free(monitor->known);
 }
 
-hvd_code monitor_ask(struct monitor *monitor, enum stacks stacks, monitor_done_fn *done, void *argument,
-                     hvd_status *status)
+hvd_code monitor_request(struct monitor *monitor, enum stacks stacks, monitor_done_fn *done, void *argument,
+                         hvd_status *status)
 {
-    if (monitor->asker_count == MONITOR_ASKERS)
-        return status_set(status, HVD_REFUSED, "%d others ask what the job does at this moment",
-                          MONITOR_ASKERS);
-    monitor->askers[monitor->asker_count++] = (struct monitor_asker){stacks, done, argument};
+    if (monitor->client_count == MONITOR_CLIENTS)
+        return status_set(status, HVD_REFUSED, "%d other requests wait for a look at the job",
+                          MONITOR_CLIENTS);
+    monitor->clients[monitor->client_count++] = (struct monitor_client){stacks, done, argument};
     if (!monitor->under_way)
         start(monitor);
     return HVD_OK;
@@ -366,11 +367,11 @@ hvd_code monitor_ask(struct monitor *monitor, enum stacks stacks, monitor_done_f
 void monitor_forget(struct monitor *monitor, const void *argument)
 {
     int kept = 0;
-    for (int i = 0; i < monitor->asker_count; i++) {
-        if (monitor->askers[i].argument != argument)
-            monitor->askers[kept++] = monitor->askers[i];
+    for (int i = 0; i < monitor->client_count; i++) {
+        if (monitor->clients[i].argument != argument)
+            monitor->clients[kept++] = monitor->clients[i];
     }
-    monitor->asker_count = kept;
+    monitor->client_count = kept;
 }
 
 void monitor_print(const struct job_views *job_views, void *argument)

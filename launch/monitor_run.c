@@ -96,7 +96,7 @@ static void on_first_look(const struct job_views *job_views, void *argument)
 /* Without one it has said so, and run->id stays NULL. */
 static hvd_code find_job(struct monitor_run *run, hvd_status *status)
 {
-    TRY(monitor_ask(&run->attached.monitor, STACKS_NONE, on_first_look, run, status));
+    TRY(monitor_request(&run->attached.monitor, STACKS_NONE, on_first_look, run, status));
     while (!run->looked && !run->attached.ended)
         attached_turn(&run->attached);
     return run->id || run->exit_code ? HVD_OK : status_no_memory(status);
@@ -118,8 +118,8 @@ static void find_unasked(struct monitor_run *run, const struct job_views *job_vi
     }
 }
 
-/* The files of metrics stay, with what is known last: without them an alert could not tell this from the end
- * of the job. */
+/* The files of metrics stay, with what is known last: without them an alert could not distinguish this
+ * from the end of the job. */
 static void lose_job(struct monitor_run *run, const struct job_views *job_views)
 {
     exporter_show(&run->attached.table, job_views);
@@ -165,14 +165,14 @@ static void on_timer(uv_timer_t *timer)
     struct table *table = &run->attached.table;
     int unreached = attached_unreached(&run->attached);
     bool none = table->agents && unreached == table->hosts->count;
-    monitor_ask(&run->attached.monitor, STACKS_NONE, none ? on_look_without_hosts : on_look, run, NULL);
+    monitor_request(&run->attached.monitor, STACKS_NONE, none ? on_look_without_hosts : on_look, run, NULL);
 }
 
 static void happened(struct table *table, const struct event *event)
 {
     struct monitor_run *run = (struct monitor_run *)table;
     if (event->kind == EVENT_ASKED) {
-        monitor_ask(&run->attached.monitor, STACKS_LATE, monitor_print, table, NULL);
+        monitor_request(&run->attached.monitor, STACKS_LATE, monitor_print, table, NULL);
     } else if (event->kind == EVENT_SIGNALLED) {
         run->exit_code = 128 + event->signal;
         run->attached.ended = true;

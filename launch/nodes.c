@@ -188,7 +188,7 @@ static void check_hello(struct gathering *gathering, const struct arrival *arriv
                    "there are two nodes %d, on host %s and on host %s; give each node its own --node-rank",
                    hello->index, title(gathering->places[hello->index], other, sizeof other), one);
     else if (hello->ranks > setting_by_key("size")->maximum)
-        status_set(fault, HVD_INVALID_ARGUMENT, "node %d on host %s wants %d ranks, too many for one job",
+        status_set(fault, HVD_INVALID_ARGUMENT, "node %d on host %s requests %d ranks, too many for one job",
                    hello->index, one, hello->ranks);
 }
 
@@ -216,7 +216,7 @@ static bool read_hello(struct gathering *gathering, struct arrival *arrival)
     return true;
 }
 
-/* A node that waits sends nothing, except that it wants to end. */
+/* A node that waits sends nothing: what can be read is its end. */
 static bool still_waits(const struct arrival *arrival)
 {
     char byte;

@@ -51,7 +51,7 @@ struct process {
     int epoch, size;    /* the epoch, and its number of ranks */
     bool apart;         /* elastic jobs: it is not in the running epoch */
     bool leaves;        /* elastic jobs: it was asked to leave */
-    bool gone_reported; /* elastic jobs: the membership knows that it is gone; see table_release */
+    bool gone_reported; /* elastic jobs: to the membership; see table_release */
     int pid;            /* also of its process group, on its host; 0: not started */
     bool running;       /* the process itself */
     bool gone;          /* its whole process group has ended; pid must no longer be used */
@@ -97,7 +97,7 @@ struct event {
     const char *text; /* of EVENT_NOT_STARTED: why; of EVENT_SIGNALLED: to whom, "host b: its agent " or "" */
     int host;         /* of events of one host: its index in table->hosts */
     const hvd_fault *fault; /* of EVENT_FAULT: the record; of EVENT_HOST_LOST and _SILENT: why, or NULL */
-    int64_t since;          /* of EVENT_HOST_SILENT: when the host was last heard of, clock_now's */
+    int64_t since;          /* of EVENT_HOST_SILENT: when anything last arrived from the host, clock_now's */
 };
 
 struct table {

@@ -24,7 +24,7 @@ void record_query_receive(struct frames *frames, enum frame_kind kind, struct wi
     if (client->ended)
         return;
     switch (kind) {
-    case FRAME_HEARD:
+    case FRAME_RECEIVED:
         break;
     case FRAME_TRACED:
         valid = collected_get_rank(client->collected, body);

@@ -14,7 +14,7 @@ struct record_query {
     struct table *table;
     uv_timer_t deadline;
     uint32_t number; /* of the last question */
-    bool *waits;     /* [host_count] by host in the table: it was asked, and has not answered */
+    bool *waits;     /* [host_count] by host in the table: its answer is missing */
     int host_count;
     struct history_window window;
     record_query_done_fn *done; /* NULL: nobody has asked */
@@ -28,7 +28,7 @@ void record_query_free(struct record_query *record_query); /* after the loop has
 hvd_code record_query_start(struct record_query *record_query, const struct history_window *window,
                             record_query_done_fn *done, void *argument, hvd_status *status);
 
-/* The asker with this argument no longer wants to be called. */
+/* The client with this argument is not called any longer. */
 void record_query_forget(struct record_query *record_query, const void *argument);
 
 /* For a starter: the host has sent all records. */

@@ -72,7 +72,7 @@ static void on_look(const struct job_views *job_views, void *argument)
 {
     struct sampler *sampler = argument;
     const struct job_view *job_view = job_views_largest(job_views);
-    sampler->asked = false;
+    sampler->looking = false;
     sampler->looked_at = clock_now();
     if (job_view) {
         /* Of a job that hangs, a look with stacks is worth more than a newer one without. */
@@ -103,16 +103,17 @@ void sampler_begin_epoch(struct sampler *sampler, int epoch, const struct member
 
 bool sampler_look(struct sampler *sampler)
 {
-    if (sampler->asked)
+    if (sampler->looking)
         return true;
     /* A stack costs its rank a moment, and only that of a job that hangs is worth it. */
     int64_t now = clock_now();
     sampler->with_stacks = sampler->hangs && now >= sampler->stacks_at + SELDOM * CLOCK_SECOND / 1000;
     if (sampler->with_stacks)
         sampler->stacks_at = now;
-    sampler->asked = monitor_ask(sampler->table->monitor, sampler->with_stacks ? STACKS_LATE : STACKS_NONE,
-                                 on_look, sampler, NULL) == HVD_OK;
-    return sampler->asked;
+    sampler->looking =
+        monitor_request(sampler->table->monitor, sampler->with_stacks ? STACKS_LATE : STACKS_NONE, on_look,
+                        sampler, NULL) == HVD_OK;
+    return sampler->looking;
 }
 
 /* The counters of energy are short: they are read while nobody looks, too. */
@@ -159,11 +160,11 @@ hvd_code sampler_open(struct sampler *sampler, struct table *table, hvd_status *
 void sampler_finish(struct sampler *sampler)
 {
     uv_timer_stop(&sampler->timer);
-    while (sampler->asked)
+    while (sampler->looking)
         uv_run(&sampler->table->loop, UV_RUN_ONCE);
     sampler->table->ending = true; /* what is seen now is no verdict on the job */
     sampler_look(sampler);
-    while (sampler->asked)
+    while (sampler->looking)
         uv_run(&sampler->table->loop, UV_RUN_ONCE);
 }
 

@@ -21,12 +21,12 @@ struct sampler {
     char *before_end;  /* the last one before the job was to end; NULL: it is not to end, or there was none */
     int64_t started;   /* the job, or this one: clock_now's, as the next one */
     int64_t looked_at; /* 0: not yet */
-    int64_t stacks_at; /* when it has last asked for stacks; 0: not yet */
+    int64_t stacks_at; /* when it has last requested stacks; 0: not yet */
     int64_t requested_at; /* when the page, metrics or status were last requested; at first the start */
     bool paused;          /* nobody has for a while */
     bool hangs;           /* at the last look a request had waited for long */
     bool explained;       /* `status` has the stacks of that */
-    bool asked;           /* a look is under way, */
+    bool looking;         /* a look is under way, */
     bool with_stacks;     /* and has stacks */
     /* Called after each look; NULL: nobody needs it. */
     void (*looked)(struct sampler *sampler, void *owner);

@@ -143,7 +143,7 @@ static const char *title_of(const struct table *table)
 }
 
 /* The end of a process that its elastic job has sent away is no news. */
-static bool is_told(const struct process *process, const struct process *first)
+static bool is_listed(const struct process *process, const struct process *first)
 {
     bool sent_away = process->table->discovery && process->signalled;
     return process != first && process->pid && process->exit_code != 0 && !sent_away;
@@ -153,7 +153,7 @@ static bool is_told(const struct process *process, const struct process *first)
 static bool are_alike(const struct process *one, const struct process *next, const struct process *first)
 {
     return one != first && next != first && number_of(next) == number_of(one) + 1 &&
-           is_told(next, first) == is_told(one, first) && !next->pid == !one->pid &&
+           is_listed(next, first) == is_listed(one, first) && !next->pid == !one->pid &&
            next->exit_code == one->exit_code && next->signal == one->signal &&
            raised_the_same(next, first) == raised_the_same(one, first);
 }
@@ -169,7 +169,7 @@ static void say_others(struct table *table, const struct process *first)
             if (!are_alike(table->list[last], table->list[last + 1], first))
                 break;
         }
-        if (!is_told(process, first))
+        if (!is_listed(process, first))
             continue;
         if (named++ >= NAMED_OTHERS) {
             left += last - i + 1;

@@ -112,7 +112,7 @@ static struct socket_end end_of(int family, const uint32_t address[4], uint16_t 
     return end;
 }
 
-/* A kernel that knows less of the structure sends less of it. */
+/* An older kernel sends less of the structure. */
 static struct tcp_info find_info(const struct nlmsghdr *message)
 {
     struct tcp_info info = {0};

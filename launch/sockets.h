@@ -1,7 +1,7 @@
 /* sockets.h - what the kernel knows of the TCP connections of processes. One thread.
  *
  * The kernel answers whoever may see the processes (sock_diag), in the network namespace of the caller, so
- * the processes spend nothing on it, and may be stopped. Volume does not tell a slow link, since all links of
+ * the processes spend nothing on it, and may be stopped. Volume does not show a slow link, since all links of
  * a ring carry the same; the time for which bytes waited to be sent or acknowledged does. */
 #ifndef HVD_LAUNCH_SOCKETS_H
 #define HVD_LAUNCH_SOCKETS_H

@@ -37,7 +37,7 @@ struct starter_ops {
      * false if it does not answer. NULL as above. */
     bool (*record_query)(const struct table *table, int host, uint32_t number,
                          const struct history_window *window);
-    double (*silent)(const struct table *table, int host); /* seconds since it was last heard of */
+    double (*silent)(const struct table *table, int host); /* seconds since anything arrived from it */
     void (*turn)(struct table *table);                     /* after each turn of the loop */
     bool (*connected)(const struct table *table);          /* more output or events may come */
     bool (*sending)(const struct table *table);            /* output is known to be on its way */

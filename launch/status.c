@@ -34,7 +34,7 @@ static enum stacks stacks_of(const struct options *options)
 
 static void take_stacks(struct host_pages *pages, const struct options *options)
 {
-    host_pages_ask(pages, stacks_of(options), options->job);
+    host_pages_request(pages, stacks_of(options), options->job);
     struct patience patience = patience_of(PAGES_ANSWER_MILLISECONDS * CLOCK_SECOND / 1000);
     bool last = false;
     while (!host_pages_answers(pages, last = patience_ends(&patience)) && !last)
@@ -156,7 +156,7 @@ static hvd_code look_there(const struct options *options, struct attached *hosts
                            hvd_status *status)
 {
     struct answer answer = {.options = options, .printed = printed};
-    TRY(monitor_ask(&hosts->monitor, stacks_of(options), on_look, &answer, status));
+    TRY(monitor_request(&hosts->monitor, stacks_of(options), on_look, &answer, status));
     while (!answer.there)
         attached_turn(hosts);
     return HVD_OK;
@@ -201,7 +201,7 @@ static int print_once(const struct options *options, struct attached *hosts, boo
     return failed ? say_unasked(&printed, failed, hosts->table.hosts->count) : printed.worst;
 }
 
-/* Agents end if they don't hear of this process for long. */
+/* Agents end if nothing arrives from this process for long. */
 static void wait_for_next(const struct options *options, struct attached *hosts)
 {
     int64_t next = clock_after(options->watch_seconds);

@@ -124,9 +124,9 @@ void launcher_receive(struct frames *frames, enum frame_kind kind, struct wire_r
     bool valid = true;
     if (launcher->ended)
         return;
-    launcher->heard = true;
+    launcher->responds = true;
     switch (kind) {
-    case FRAME_HEARD:
+    case FRAME_RECEIVED:
         break;
     case FRAME_JOB_VIEW:
         finish_job_view(launcher);
@@ -246,7 +246,7 @@ static bool waits(struct launchers *launchers, struct patience *first, struct pa
     bool missing = false, first_ends = patience_ends(first), whole_ends = patience_ends(whole);
     for (int i = 0; i < launchers->count; i++) {
         struct launcher *launcher = &launchers->list[i];
-        if (!launcher->ended && (launcher->heard ? whole_ends : first_ends))
+        if (!launcher->ended && (launcher->responds ? whole_ends : first_ends))
             fail(launcher, "it does not answer");
         missing = missing || !launcher->ended;
     }

@@ -14,7 +14,7 @@ struct launcher {
     struct frames frames;
     char job[JOB_ID_DIGITS + 1];
     int process;             /* 0: not known */
-    bool heard, ended;       /* it runs; nothing more is expected of it */
+    bool responds, ended;    /* it runs; nothing more is expected of it */
     char why[256];           /* it gave no views of jobs; "": it has */
     struct job_views *found; /* to which its views of jobs are added */
     struct rank_view *views; /* of the view of the job that is arriving */

@@ -1,5 +1,5 @@
 /* status_server.c - see status_server.h. A client sends one question, and gets a heartbeat at once, so that
- * it knows a launcher that is stopped; then the views of jobs. */
+ * it detects a launcher that is stopped; then the views of jobs. */
 #include "status_server.h"
 #include "frames.h"
 #include "sampler.h"
@@ -25,7 +25,7 @@ struct status_client {
     struct frames frames; /* the first member: a pointer to one is a pointer to the other */
     struct status_server *server;
     int64_t deadline;
-    bool asked;
+    bool has_question;
 };
 
 static void on_released(struct frames *frames)
@@ -40,7 +40,7 @@ static void drop(struct status_client *client)
     struct status_server *server = client->server;
     monitor_forget(server->monitor, client);
     record_query_forget(server->monitor->table->record_query, client);
-    for (int i = 0; i < MONITOR_ASKERS; i++) {
+    for (int i = 0; i < MONITOR_CLIENTS; i++) {
         if (server->clients[i] == client)
             server->clients[i] = NULL;
     }
@@ -110,7 +110,7 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
     struct record_query *record_query = client->server->monitor->table->record_query;
     struct history_window window;
     hvd_status status;
-    bool valid = !client->asked && wire_get_string(body, release, sizeof release);
+    bool valid = !client->has_question && wire_get_string(body, release, sizeof release);
     uint8_t stacks = kind == FRAME_ASK ? wire_get_u8(body) : STACKS_NONE;
     if (kind != FRAME_ASK)
         valid = valid && kind == FRAME_ASK_RECORDS && window_get(&window, body);
@@ -118,16 +118,16 @@ static void on_frame(struct frames *frames, enum frame_kind kind, struct wire_re
         drop(client);
         return;
     }
-    client->asked = true;
+    client->has_question = true;
     sampler_renew(client->server->monitor->table->sampler);
-    frame_send(frames, FRAME_HEARD);
+    frame_send(frames, FRAME_RECEIVED);
     if (strcmp(release, hvd_version()) != 0) {
         append_text(why, sizeof why, "it is release %s, this horovodrun is %s", hvd_version(), release);
         refuse(client, why);
     } else if (kind == FRAME_ASK_RECORDS) {
         if (record_query_start(record_query, &window, answer_records, client, &status))
             refuse(client, status.text);
-    } else if (monitor_ask(client->server->monitor, (enum stacks)stacks, answer, client, &status)) {
+    } else if (monitor_request(client->server->monitor, (enum stacks)stacks, answer, client, &status)) {
         refuse(client, status.text);
     }
 }
@@ -140,7 +140,7 @@ static void on_tick(uv_timer_t *timer)
     bool any = false;
     if (!uv_is_active((uv_handle_t *)&server->poll))
         uv_poll_start(&server->poll, UV_READABLE, on_connection);
-    for (int i = 0; i < MONITOR_ASKERS; i++) {
+    for (int i = 0; i < MONITOR_CLIENTS; i++) {
         struct status_client *client = server->clients[i];
         if (client && clock_now() > client->deadline)
             drop(client);
@@ -153,7 +153,7 @@ static void on_tick(uv_timer_t *timer)
 /* Returns NULL if there is no room for one more client. */
 static struct status_client **find_place(struct status_server *server)
 {
-    for (int i = 0; i < MONITOR_ASKERS; i++) {
+    for (int i = 0; i < MONITOR_CLIENTS; i++) {
         if (!server->clients[i])
             return &server->clients[i];
     }
@@ -211,7 +211,7 @@ void status_server_open(struct status_server *server, struct monitor *monitor)
 
 void status_server_close(struct status_server *server)
 {
-    for (int i = 0; i < MONITOR_ASKERS; i++) {
+    for (int i = 0; i < MONITOR_CLIENTS; i++) {
         if (server->clients[i])
             drop(server->clients[i]);
     }

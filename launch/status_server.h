@@ -16,7 +16,7 @@ struct status_server {
     int listener; /* -1: there is none */
     uv_poll_t poll;
     uv_timer_t timer; /* while there are clients */
-    struct status_client *clients[MONITOR_ASKERS];
+    struct status_client *clients[MONITOR_CLIENTS];
 };
 
 /* Answers a client, whose connection it takes ownership of. */

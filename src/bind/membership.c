@@ -231,7 +231,7 @@ static PyObject *next(PyObject *object, PyObject *Py_UNUSED(unused))
                          action.kind == MEMBERSHIP_END ? whys[action.why] : action.text);
 }
 
-/* ---- what it knows ------------------------------------------------------------------------------------- */
+/* ---- its state ---------------------------------------------------------------------------------------- */
 
 static PyObject *list_of(const struct membership_rank *ranks, int size)
 {

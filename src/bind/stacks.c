@@ -3,8 +3,8 @@
  *
  * The thread that reads is one of the engine, with all signals blocked, so it runs no Python code except the
  * program's audit hooks: it disables the garbage collector, and releases no object for the last time. Python
- * ends a thread that wants the GIL when the interpreter has ended, or crashes; so an exit handler withdraws
- * the source before. */
+ * ends a thread that requests the GIL when the interpreter has ended, or crashes; so an exit handler
+ * withdraws the source before. */
 #include "bind/stacks.h"
 
 #include "bind/python.h"

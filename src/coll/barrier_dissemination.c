@@ -1,5 +1,5 @@
-/* barrier_dissemination.c - barrier: in round k every rank tells the rank 2^k further that 2^k ranks have
- * arrived. Pure planning; the executor's thread.
+/* barrier_dissemination.c - barrier: in round k every rank reports to the rank 2^k further that 2^k ranks
+ * have arrived. Pure planning; the executor's thread.
  *
  *   5 ranks     rank 0 knows of       sends to
  *   round 0     0                     1

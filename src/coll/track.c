@@ -296,7 +296,7 @@ static bool queue_waits(const struct endpoint *endpoint, const struct task_queue
 
 /* Sets the events that wake this rank when it sleeps. Endpoints without steps leave the list and cost later
  * turns nothing. */
-static void set_wants(struct track *track)
+static void await_events(struct track *track)
 {
     struct endpoint **place = &track->busy;
     for (struct endpoint *endpoint; (endpoint = *place);) {
@@ -334,7 +334,7 @@ bool track_progress(struct track *track)
         moved |= lent_finish(track, endpoint);
     moved |= leaving_finish(track);
     track_plan(track);
-    set_wants(track);
+    await_events(track);
     return moved;
 }
 
@@ -351,7 +351,7 @@ void track_abort(struct track *track, const hvd_status *cause)
             link->operations->revoke(link);
         endpoint->sends.head = endpoint->receives.head = endpoint->lent.head = NULL;
     }
-    set_wants(track);
+    await_events(track);
     while (track->running) {
         status_copy(&track->running->collective->status, cause);
         run_finish(track, track->running);

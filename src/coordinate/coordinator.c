@@ -73,7 +73,7 @@ void coordinator_destroy(struct coordinator *c)
     free(c->late);
     members_free(c);
     free(c->eager_sum);
-    free(c->unheard);
+    free(c->silent_places);
     free(c->root.joined);
     free(c->joins);
     free(c->turns);
@@ -524,7 +524,7 @@ static hvd_code receive_from_parent(struct coordinator *c, uint8_t kind, const u
 {
     struct wire_reader reader = wire_reader_of(bytes + 1, length - 1);
     if (kind == MESSAGE_DECISIONS && c->state == STATE_OPEN) {
-        /* A message that fails here is not forwarded: the abort that follows tells the children the cause. */
+        /* A message that fails here is not forwarded: the abort that follows sends the children the cause. */
         hvd_code code = apply_decisions(c, &reader, status);
         if (!code)
             send_to_children(c, bytes, length);

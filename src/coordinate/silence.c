@@ -29,19 +29,19 @@ static int host_of(const struct coordinator *c, int place)
 /* ---- reports and answers ------------------------------------------------------------------------------- */
 
 /* Returns NULL if memory is out: then the report is dropped. */
-static struct unheard *unheard_at(struct coordinator *c, int place)
+static struct silent_place *silent_place_at(struct coordinator *c, int place)
 {
-    if (!c->unheard)
-        c->unheard = calloc((size_t)c->config.tree.topology->size, sizeof *c->unheard);
-    return c->unheard ? &c->unheard[place] : NULL;
+    if (!c->silent_places)
+        c->silent_places = calloc((size_t)c->config.tree.topology->size, sizeof *c->silent_places);
+    return c->silent_places ? &c->silent_places[place] : NULL;
 }
 
 void silence_add_present(struct coordinator *c, int place, int except)
 {
-    struct unheard *unheard = has_ended(c) ? NULL : unheard_at(c, place);
-    if (!unheard || unheard->present)
+    struct silent_place *silent = has_ended(c) ? NULL : silent_place_at(c, place);
+    if (!silent || silent->present)
         return;
-    unheard->present = true;
+    silent->present = true;
     struct wire_writer message = {0};
     wire_put_u8(&message, MESSAGE_PRESENT);
     wire_put_u32(&message, (uint32_t)place);
@@ -57,11 +57,11 @@ static bool must_answer(const struct coordinator *c, int place)
 
 void silence_add(struct coordinator *c, int place, int reporter, int except)
 {
-    struct unheard *unheard = has_ended(c) ? NULL : unheard_at(c, place);
-    if (!unheard || unheard->reporter)
+    struct silent_place *silent = has_ended(c) ? NULL : silent_place_at(c, place);
+    if (!silent || silent->reporter)
         return;
-    unheard->reporter = reporter + 1;
-    c->any_unheard = true;
+    silent->reporter = reporter + 1;
+    c->any_silent = true;
     c->silent_since = 0;
     struct wire_writer message = {0};
     wire_put_u8(&message, MESSAGE_SILENT);
@@ -87,7 +87,7 @@ void silence_add_broken(struct coordinator *c, const char *text, int except)
 
 bool has_silent(const struct coordinator *c)
 {
-    return c->any_unheard || c->broken.code;
+    return c->any_silent || c->broken.code;
 }
 
 /* ---- conclusions --------------------------------------------------------------------------------------- */
@@ -95,9 +95,9 @@ bool has_silent(const struct coordinator *c)
 /* Between ranks of one host there is no network, so a silent rank there has a stopped process. */
 static bool is_lost(const struct coordinator *c, int place)
 {
-    const struct unheard *unheard = c->unheard ? &c->unheard[place] : NULL;
-    return unheard && unheard->reporter &&
-           (!unheard->present || host_of(c, place) == host_of(c, unheard->reporter - 1));
+    const struct silent_place *silent = c->silent_places ? &c->silent_places[place] : NULL;
+    return silent && silent->reporter &&
+           (!silent->present || host_of(c, place) == host_of(c, silent->reporter - 1));
 }
 
 /* The leader of a host finds the host cut off if its neighbours on the ring of places and in the tree are all
@@ -124,7 +124,7 @@ static void add_lost(const struct coordinator *c, int host, struct rank_set *los
     bool any = false, answers = host == host_of(c, c->config.tree.place);
     for (int place = first; place <= last; place++) {
         any |= is_lost(c, place);
-        answers |= c->unheard[place].present;
+        answers |= c->silent_places[place].present;
     }
     if (any && !answers)
         rank_set_add(lost, first, last);
@@ -155,8 +155,8 @@ static struct silence conclude(const struct coordinator *c)
     for (int host = 0; host < topology->hosts; host++)
         add_lost(c, host, &silence.lost);
     for (int place = 0; !silence.lost.count && place < topology->size; place++) {
-        if (c->unheard[place].reporter)
-            add_pair(&silence, host_of(c, place), host_of(c, c->unheard[place].reporter - 1));
+        if (c->silent_places[place].reporter)
+            add_pair(&silence, host_of(c, place), host_of(c, c->silent_places[place].reporter - 1));
     }
     return silence;
 }
@@ -180,7 +180,7 @@ void silence_check(struct coordinator *c, int64_t now)
     if (now < silence_next(c))
         return;
     hvd_status cause = c->broken; /* a text, which would take longer than the rest of most calls */
-    if (c->any_unheard) {
+    if (c->any_silent) {
         struct silence silence = conclude(c);
         output->silent(output->owner, &silence, &cause);
     }

@@ -31,7 +31,7 @@ struct child {
 };
 
 /* A place that was reported as silent, or has answered such a report. */
-struct unheard {
+struct silent_place {
     int reporter; /* the place of the first rank that has reported it, plus 1; 0: no rank has */
     bool present; /* it has answered a report about a rank of its host */
 };
@@ -95,8 +95,8 @@ struct coordinator {
     int leaver;                             /* -1; the first rank known to leave */
     bool leaves;                            /* this rank leaves */
     bool leave_sent;                        /* `leaver` was sent to the parent */
-    struct unheard *unheard;                /* by place; NULL: no report was received */
-    bool any_unheard;                       /* a place has a reporter */
+    struct silent_place *silent_places;     /* by place; NULL: no report was received */
+    bool any_silent;                        /* a place has a reporter */
     hvd_status broken;                      /* the first broken network path; code 0: none */
     int64_t silent_since;                   /* when the last report of either was received; 0: none was */
     uint32_t eager_bytes;                   /* bytes of this rank's requests whose data are in a report */

@@ -10,7 +10,7 @@
 
 /* KERNEL: a function that is compiled for several instruction sets, of which the loader picks one. It has no
  * effect under sanitizers, as the loader would call into them before they are set up, or in tests of one
- * level. Clang knows these levels from version 18 on. */
+ * level. Clang supports these levels from version 18 on. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) &&                                        \
     (!defined(__clang__) || __clang_major__ >= 18) && !defined(__SANITIZE_ADDRESS__) &&                      \
     !defined(__SANITIZE_THREAD__) && !defined(HVD_ONE_LEVEL)

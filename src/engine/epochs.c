@@ -85,7 +85,7 @@ static bool starter_is_needed(void *owner)
     struct hvd_epochs *epochs = owner;
     hvd_status ignored;
     pthread_mutex_lock(&epochs->lock);
-    while (!follow(epochs, 0, &ignored)) /* its last words */
+    while (!follow(epochs, 0, &ignored)) /* its last messages */
         ;
     bool over = epochs->seen && epochs->news.kind == HVD_NEWS_OVER;
     bool done = strncmp(epochs->report, "done", 4) == 0;

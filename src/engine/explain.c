@@ -95,7 +95,7 @@ void explain_silent(const struct comm *comm, const struct rank_set *lost, hvd_st
                  host_name(comm, first, name, sizeof name));
 }
 
-/* Writes "host b (rank 1) and host c (rank 2), host b (rank 1) and host d (rank 3) have not heard ...". */
+/* Writes "host b (rank 1) and host c (rank 2), host b (rank 1) and host d (rank 3) have received ...". */
 static void explain_pairs(const struct comm *comm, const struct silence *silence, hvd_status *cause)
 {
     const struct settings *settings = &comm->context->settings;
@@ -106,11 +106,12 @@ static void explain_pairs(const struct comm *comm, const struct silence *silence
         append_text(text, sizeof text, " and ");
         append_host(comm, silence->pairs[i][1], text, sizeof text);
     }
-    status_set(cause, HVD_TIMED_OUT,
-               "%s have not heard each other for %g s (%s)%s: the network between them is cut, in one "
-               "direction or both; look for a firewall, a route or a cable",
-               text, settings_silence_limit(settings), limiting_setting(settings),
-               comm->topology.hosts > 2 ? ", though both answer through other hosts" : "");
+    status_set(
+        cause, HVD_TIMED_OUT,
+        "%s have received nothing from each other for %g s (%s)%s: the network between them is cut, in one "
+        "direction or both; look for a firewall, a route or a cable",
+        text, settings_silence_limit(settings), limiting_setting(settings),
+        comm->topology.hosts > 2 ? ", though both answer through other hosts" : "");
     status_blame(cause, HVD_CAUSE_NETWORK, -1, NULL);
 }
 

@@ -92,7 +92,7 @@ static hvd_code check_process(const struct hvd_snapshot *snapshot, hvd_status *s
 
 /* ---- join --------------------------------------------------------------------------------------------- */
 
-/* What the ranks of a job tell each other, three times: which processes they are; where the memory of each
+/* What the ranks of a job exchange, three times: which processes they are; where the memory of each
  * host is, of which the lowest rank decides; and whether they could open it. */
 struct local_rank {
     struct host_copy_place place;

@@ -321,7 +321,7 @@ hvd_code stacks_open(struct stacks *stacks, const struct settings *settings, con
                           "HOROVOD_STACK_CAPTURE=%s must be all, python or none", capture);
     if (strcmp(capture, "none") == 0 || atomic_load(&writer->fd) < 0)
         return HVD_OK;
-    stacks->last = atomic_load(&stacks->page->stack.asked);
+    stacks->last = atomic_load(&stacks->page->stack.requested);
     int error = thread_start_small(&stacks->thread, listen, stacks);
     if (error)
         return status_set_errno(status, error, "can't start the thread that answers `horovodrun --status`");

@@ -1,5 +1,5 @@
 /* stacks.h - a thread of each rank that answers another process's question for the rank's stack (see
- * watch/page_stack.h). It sleeps until it is asked, and takes part in nothing else. */
+ * watch/page_stack.h). It sleeps until there is one, and takes part in nothing else. */
 #ifndef HVD_ENGINE_STACKS_H
 #define HVD_ENGINE_STACKS_H
 
@@ -21,7 +21,8 @@ struct stacks {
     unsigned last; /* the newest question that is none of this epoch */
 };
 
-/* Starts the thread, unless the setting or the page (memory of this process alone) says that nobody asks. */
+/* Starts the thread, unless the setting or the page (memory of this process alone) says that there is no
+ * question. */
 hvd_code stacks_open(struct stacks *stacks, const struct settings *settings, const struct page_writer *writer,
                      hvd_status *status);
 /* Ends it. Fine if it was never opened. */

@@ -1,5 +1,5 @@
-/* membership.c - the inputs of the state machine: each changes what it knows of a host or a process; then
- * what follows is decided from all that it knows. */
+/* membership.c - the inputs of the state machine: each changes the state of a host or a process; then
+ * what follows is decided from the state of all. */
 #include "membership/membership.h"
 #include "membership/actions.h"
 #include "membership/epochs.h"
@@ -273,7 +273,7 @@ int64_t membership_deadline(const struct membership *m)
     return m->deadline;
 }
 
-/* ---- what it knows ------------------------------------------------------------------------------------- */
+/* ---- its state ---------------------------------------------------------------------------------------- */
 
 const struct membership_rank *membership_ranks(const struct membership *m, int *epoch, int *size)
 {

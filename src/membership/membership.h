@@ -161,7 +161,7 @@ struct membership_action {
 /* Returns false if there is none. */
 bool membership_next(struct membership *membership, struct membership_action *action);
 
-/* ---- what it knows; pointers are valid until the next input -------------------------------------------- */
+/* ---- its state; pointers are valid until the next input ----------------------------------------------- */
 
 struct membership_rank {
     int slot, host, seat;

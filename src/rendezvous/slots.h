@@ -1,4 +1,4 @@
-/* slots.h - what the slots of an elastic job and their starter tell each other between epochs: a slot reports
+/* slots.h - what the slots of an elastic job and their starter send each other between epochs: a slot reports
  * how far it is, the starter publishes news for it. All of it is in a job of its own at the rendezvous, whose
  * only epoch is 0, so no epoch of the job drops it. The driver's functions are in horovod.h:
  * hvd_rendezvous_send_news, hvd_rendezvous_watch_slots and hvd_rendezvous_forget_slot. */

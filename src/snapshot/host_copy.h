@@ -1,6 +1,6 @@
 /* host_copy.h - the memory in which the ranks of a host keep two versions of a state: a head, which says
  * which of them are whole (publication.h) and which processes use it, and the two buffers, in turns of one
- * piece each, so that they can grow. The process that makes it tells the others where its descriptor is, and
+ * piece each, so that they can grow. The process that makes it sends the others where its descriptor is, and
  * they open it there; it is gone when the last of them has ended. Any thread. */
 #ifndef HVD_SNAPSHOT_HOST_COPY_H
 #define HVD_SNAPSHOT_HOST_COPY_H

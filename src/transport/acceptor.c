@@ -215,11 +215,12 @@ static hvd_code identify(struct attempt *attempt, struct mesh *mesh, hvd_status 
         attempt->stage = ATTEMPT_NEGOTIATING;
         return HVD_OK;
     }
-    return status_set(status, HVD_REFUSED,
-                      "%s says it is rank %u and wants channel %u, which %s; two processes may share a rank "
-                      "(HOROVOD_RANK)",
-                      attempt->handshake.who, claim->from, claim->channel,
-                      plausible ? "is connected already" : "has no business here");
+    return status_set(
+        status, HVD_REFUSED,
+        "%s says it is rank %u and requests channel %u, which %s; two processes may share a rank "
+        "(HOROVOD_RANK)",
+        attempt->handshake.who, claim->from, claim->channel,
+        plausible ? "is connected already" : "has no business here");
 }
 
 /* Returns the mesh that the attempt names, if it is this one or, for the hub, an attached one. */

@@ -1,10 +1,10 @@
 /* lending.h - which memory of each other two ranks of one host can read without a copy through the ring.
  *
  * Arenas: a rank that sends bytes of one for the first time passes its descriptor over the doorbell; the peer
- * maps it and grants that it is referred to. Any other memory: the first time that a rank wants it to be read
- * directly it publishes where it keeps a token, and the peer tries to read that by process_vm_readv(2), which
- * Yama, seccomp, another user or another namespace may forbid. Until something is granted, and if it never
- * is, bytes are copied through the ring. Under the progress lock. */
+ * maps it and grants that it is referred to. Any other memory: when it is to be read directly for the first
+ * time, its rank publishes where it keeps a token, and the peer tries to read that by process_vm_readv(2),
+ * which Yama, seccomp, another user or another namespace may forbid. Until something is granted, and if it
+ * never is, bytes are copied through the ring. Under the progress lock. */
 #ifndef HVD_TRANSPORT_LENDING_H
 #define HVD_TRANSPORT_LENDING_H
 

@@ -44,7 +44,7 @@ struct segment {
     bool reserved;    /* all its memory is there from the start */
 };
 
-/* Allocates that many bytes, the header included. `advice`: what an error tells the user to try. */
+/* Allocates that many bytes, the header included. `advice`: what an error suggests to the user. */
 hvd_code segment_allocate(size_t bytes, bool reserved, const char *advice, struct segment **segment,
                           hvd_status *status);
 /* Creates a segment with room for `peers` local peers, and rings of a size that suits `neighbours`; `wanted`:

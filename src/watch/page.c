@@ -32,7 +32,7 @@ static void set_time(_Atomic int64_t *word, int64_t value)
     atomic_store_explicit(word, value, memory_order_release);
 }
 
-/* A fence would do as well, but ThreadSanitizer knows none. */
+/* A fence would do as well, but ThreadSanitizer supports none. */
 void page_set_words(void *to, const void *from, size_t bytes)
 {
     typedef uint64_t __attribute__((may_alias)) word;
@@ -80,7 +80,7 @@ void page_set_child(int fd, int process)
     const int64_t words[] = {process, (int64_t)found.start};
     _Static_assert(offsetof(struct page_head, child_start) == offsetof(struct page_head, child) + 8, "");
     if (pwrite(fd, words, sizeof words, offsetof(struct page, head.child)) < 0)
-        return; /* a reader then knows less */
+        return; /* a reader then sees less */
 }
 
 /* Takes the page for this process; returns false if it is another process's or context's, or was made for

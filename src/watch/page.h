@@ -107,13 +107,13 @@ struct page_head {
     _Atomic int64_t progress_thread;       /* its id; 0: it has not started */
 };
 
-/* By which other processes ask this rank for its stack: see page_stack.h. */
+/* By which other processes request the stack of this rank: see page_stack.h. */
 struct page_stack {
-    atomic_uint listens;  /* a thread of the rank answers */
-    atomic_uint asked;    /* the number of the newest question; a futex word */
-    atomic_uint begun;    /* the question to which `text` says something */
-    atomic_uint answered; /* the question to which it says all */
-    atomic_uint changes;  /* odd while `text` is written */
+    atomic_uint listens;   /* a thread of the rank answers */
+    atomic_uint requested; /* the number of the newest question; a futex word */
+    atomic_uint begun;     /* the question to which `text` says something */
+    atomic_uint answered;  /* the question to which it says all */
+    atomic_uint changes;   /* odd while `text` is written */
     atomic_uint length;
     _Alignas(64) char text[PAGE_STACK_TEXT];
 };
@@ -153,7 +153,7 @@ struct page_record {
 };
 _Static_assert(sizeof(struct page_record) == 64, "a cache line");
 
-/* What a time was at another time, so that a reader can tell what was added lately. */
+/* What a time was at another time, from which a reader computes what was added lately. */
 struct page_mark {
     _Atomic int64_t time, total; /* time 0: not yet */
 };

@@ -71,7 +71,7 @@ static hvd_code check_head(const struct page_head *head, hvd_status *status)
         return status_set(status, HVD_REFUSED, "it is no page of a rank");
     if (version != PAGE_VERSION)
         return status_set(status, HVD_UNSUPPORTED,
-                          "the page of a rank has layout %u, this program knows %u: they are of different "
+                          "the page of a rank has layout %u, this program reads %u: they are of different "
                           "versions of Horovod",
                           version, PAGE_VERSION);
     return HVD_OK;

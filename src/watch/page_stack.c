@@ -29,14 +29,14 @@ void page_stack_close(struct page *page)
 
 unsigned page_stack_wait(struct page *page, unsigned last)
 {
-    futex_wait_shared(&page->stack.asked, last, CLOCK_NEVER);
-    return atomic_load(&page->stack.asked);
+    futex_wait_shared(&page->stack.requested, last, CLOCK_NEVER);
+    return atomic_load(&page->stack.requested);
 }
 
 void page_stack_wake(struct page *page)
 {
-    atomic_fetch_add(&page->stack.asked, 1);
-    futex_wake_shared(&page->stack.asked);
+    atomic_fetch_add(&page->stack.requested, 1);
+    futex_wake_shared(&page->stack.requested);
 }
 
 void page_stack_answer(struct page *page, unsigned question, const char *text, size_t length, bool whole)
@@ -52,9 +52,9 @@ void page_stack_answer(struct page *page, unsigned question, const char *text, s
         atomic_store(&stack->answered, question);
 }
 
-/* ---- who asks ------------------------------------------------------------------------------------------ */
+/* ---- its peer ------------------------------------------------------------------------------------------ */
 
-hvd_code page_stack_ask(int fd, unsigned *question, hvd_status *status)
+hvd_code page_stack_request(int fd, unsigned *question, hvd_status *status)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -67,8 +67,8 @@ hvd_code page_stack_ask(int fd, unsigned *question, hvd_status *status)
         return status_set_errno(status, error, "can't ask a rank for its stack");
     bool listens = atomic_load(&page->stack.listens);
     if (listens) {
-        *question = atomic_fetch_add(&page->stack.asked, 1) + 1;
-        futex_wake_shared(&page->stack.asked);
+        *question = atomic_fetch_add(&page->stack.requested, 1) + 1;
+        futex_wake_shared(&page->stack.requested);
     }
     platform_memory_unmap(page, PAGE_BYTES);
     return listens ? HVD_OK : status_set(status, HVD_UNSUPPORTED, "the rank answers no questions");

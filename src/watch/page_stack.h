@@ -1,6 +1,6 @@
 /* page_stack.h - one question and its answer through the page of a rank: what is your stack? Another process
- * of the same user asks by counting a word of the page up; a thread of the rank, which sleeps in that word,
- * writes the answer beside it. Any number of processes may ask; all get the newest answer.
+ * of the same user sends it by counting a word of the page up; a thread of the rank, which sleeps in that
+ * word, writes the answer beside it. Any number of processes may do so; all get the newest answer.
  *
  * The answer is lines that end with '\n', their fields separated by tabs. The fields hold no other control
  * character:
@@ -29,10 +29,10 @@ void page_stack_answer(struct page *page, unsigned question, const char *text, s
 /* Ends a sleep. Any thread. */
 void page_stack_wake(struct page *page);
 
-/* ---- who asks ------------------------------------------------------------------------------------------ */
+/* ---- its peer ------------------------------------------------------------------------------------------ */
 
-/* Asks the rank whose page this is. HVD_UNSUPPORTED: it does not listen. */
-hvd_code page_stack_ask(int fd, unsigned *question, hvd_status *status);
+/* Sends the question to the rank whose page this is. HVD_UNSUPPORTED: it does not listen. */
+hvd_code page_stack_request(int fd, unsigned *question, hvd_status *status);
 /* Copies the answer, PAGE_STACK_TEXT bytes at most; also one of which more may follow if `early`. Returns its
  * length, or 0 if there is none yet. */
 size_t page_stack_read(int fd, unsigned question, bool early, char *text);

@@ -142,7 +142,7 @@ static void on_event(struct table *table, const struct event *event)
             table->starter->start(table->list[i], NULL))
             abort();
     const struct history_window window = {.steps = 5, .most = 100};
-    if (monitor_ask(table->monitor, STACKS_NONE, check_job_views, NULL, NULL) ||
+    if (monitor_request(table->monitor, STACKS_NONE, check_job_views, NULL, NULL) ||
         record_query_start(table->record_query, &window, on_records, NULL, NULL))
         abort();
 }

@@ -17,7 +17,7 @@
 
 enum { LEAST = 4096, ELEMENTS = 3000 }; /* bytes that the row takes; elements that suffice */
 
-/* What a test wants of the library in the next job. */
+/* What the library is to do in the next job. */
 static struct {
     int failing_rank;  /* of the job: its second collective fails; -1, also of the next three: none */
     int refusing_rank; /* can't start any */

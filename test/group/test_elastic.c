@@ -428,12 +428,12 @@ TEST(test_a_slot_is_forgotten)
     driver_close(&driver);
 }
 
-static atomic_bool told_to_end;
+static atomic_bool must_end;
 
 static void on_sigterm(int signal)
 {
     (void)signal;
-    atomic_store(&told_to_end, true);
+    atomic_store(&must_end, true);
 }
 
 static void outlive_the_starter(struct slot *slot)
@@ -446,9 +446,9 @@ static void outlive_the_starter(struct slot *slot)
     code = hvd_epoch_done(slot->epochs, &status);
     CHECK(code == HVD_PEER_LOST, "%s: %s", hvd_code_name(code), status.text);
     int64_t deadline = clock_after(SECONDS);
-    while (!atomic_load(&told_to_end) && clock_now() < deadline)
+    while (!atomic_load(&must_end) && clock_now() < deadline)
         usleep(1000);
-    CHECK(atomic_load(&told_to_end), "no SIGTERM");
+    CHECK(atomic_load(&must_end), "no SIGTERM");
 }
 
 TEST(test_the_starter_ends)

@@ -49,7 +49,7 @@ static void ask_page(int page)
     unsigned question;
     size_t length = 0;
     int64_t deadline = clock_after(LONGEST);
-    CHECK_OK(page_stack_ask(page, &question, &check_status));
+    CHECK_OK(page_stack_request(page, &question, &check_status));
     while (!length) {
         CHECK(clock_now() < deadline, "no answer");
         usleep(1000);
@@ -126,7 +126,7 @@ TEST(test_turned_off)
     hvd_status status;
     hvd_context *context = open_job("none"), *none;
     CHECK(find_pages(pages) == 1, "%s", text);
-    CHECK(page_stack_ask(pages[0], &question, &status) == HVD_UNSUPPORTED, "%s", text);
+    CHECK(page_stack_request(pages[0], &question, &status) == HVD_UNSUPPORTED, "%s", text);
     hvd_shutdown(context);
     hvd_config *config = hvd_config_create();
     CHECK_OK(hvd_config_set(config, "stack_capture", "some", &check_status));
@@ -385,7 +385,7 @@ TEST(test_forks)
     unsigned question;
     CHECK(find_pages(pages) == 1, "%s", text);
     int written = atomic_load(&writes);
-    CHECK_OK(page_stack_ask(pages[0], &question, &check_status));
+    CHECK_OK(page_stack_request(pages[0], &question, &check_status));
     for (int64_t deadline = clock_after(LONGEST); atomic_load(&writes) == written; usleep(1000))
         CHECK(clock_now() < deadline, "the source is not asked");
     pid_t child = fork();

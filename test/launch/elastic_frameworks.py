@@ -43,9 +43,9 @@ def begins(step: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def is_told_to_stop() -> bool:
-    told = np.array([os.path.exists(os.environ.get("STOP", ""))])
-    return bool(horovod.allreduce(told, op=horovod.Max, name="stop")[0])
+def must_stop() -> bool:
+    stop = np.array([os.path.exists(os.environ.get("STOP", ""))])
+    return bool(horovod.allreduce(stop, op=horovod.Max, name="stop")[0])
 
 
 def introduce() -> None:
@@ -57,7 +57,7 @@ def trains(step_of: Callable[[Any, Any, Any], Any], weights_of: Callable[[Any], 
 
     def train(state: Any, steps: int) -> str:
         say("BEGIN", horovod.rank(), horovod.size(), state.step)
-        while state.step < steps and not is_told_to_stop():
+        while state.step < steps and not must_stop():
             begins(state.step)
             step_of(state, *samples(state.step))
             state.step += 1
@@ -249,7 +249,7 @@ def use_fit(epochs: int) -> None:
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             say("EPOCH", epoch)
-            if is_told_to_stop():
+            if must_stop():
                 model.stop_training = True
 
     @hvd.elastic.run

@@ -201,7 +201,7 @@ class ElasticJob:
 
     def _begin(self, members: list[str]) -> None:
         for slot in self.excluded:
-            self.server.send_news(JOB, slot, "out", 0, -1, 0, 0, "as the test wants")
+            self.server.send_news(JOB, slot, "out", 0, -1, 0, 0, "as the test requires")
         self.excluded.clear()
         self.epoch, self.notice, self.members = self.epoch + 1, 0, members
         self.newest = max(self.newest, *map(int, members))

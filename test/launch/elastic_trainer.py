@@ -113,16 +113,16 @@ def train_step(state: Any, model: torch.nn.Module, optimizer: Any) -> None:
     state.step += 1
 
 
-def is_told_to_stop() -> bool:
-    told = torch.tensor(int(os.path.exists(os.environ["STOP"])))
-    return bool(hvd.allreduce(told, op=hvd.Max, name="stop"))
+def must_stop() -> bool:
+    stop = torch.tensor(int(os.path.exists(os.environ["STOP"])))
+    return bool(hvd.allreduce(stop, op=hvd.Max, name="stop"))
 
 
 @hvd.elastic.run
 def train(state: Any, steps: int) -> str:
     say("BEGIN", os.environ["HOROVOD_SLOT"], hvd.rank(), hvd.size(), state.step, state.sampler.num_replicas)
     order = batches(state)
-    while state.step < steps and not is_told_to_stop():
+    while state.step < steps and not must_stop():
         count(state, next(order))
         train_step(state, state.model, state.optimizer)
         say("STEP", state.step, f"{time.monotonic():.4f}")
@@ -167,7 +167,7 @@ def reduce_in_sets(state: Any, sets: list[Any]) -> str:
     if state.step:
         sets[1:3] = [hvd.add_process_set([1, 2]), hvd.add_process_set(hvd.ProcessSet(alternate))]
     say("SETS", hvd.rank(), hvd.size(), json.dumps({each.process_set_id or 0: each.ranks for each in sets}))
-    while not is_told_to_stop():
+    while not must_stop():
         for each in sets:
             if each.included():
                 total = hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=each)
@@ -193,7 +193,7 @@ def count_usage(state: Any) -> None:
     files, threads = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
     with open("/proc/self/statm") as memory:
         say("USED", files, threads, memory.read().split()[1])
-    while not is_told_to_stop():
+    while not must_stop():
         state.step += 1
         state.commit()
 

@@ -281,15 +281,15 @@ import horovod.torch.distributed
 
 created = dist.TCPStore
 
-def with_a_stranger(host, port, *rest, **options):
-    if not with_a_stranger.servers:  # on the other host, at the same port of every address
-        with_a_stranger.servers.append(socket.create_server(("", port), backlog=50))
+def with_other_server(host, port, *rest, **options):
+    if not with_other_server.servers:  # on the other host, at the same port of every address
+        with_other_server.servers.append(socket.create_server(("", port), backlog=50))
     return created(host, port, *rest, **options)
 
-with_a_stranger.servers = []
+with_other_server.servers = []
 hvd.init()
 if hvd.rank():
-    horovod.torch.distributed.dist = type("", (), {**vars(dist), "TCPStore": staticmethod(with_a_stranger)})
+    horovod.torch.distributed.dist = type("", (), {**vars(dist), "TCPStore": staticmethod(with_other_server)})
 dist.init_process_group("horovod")
 bits = torch.tensor([1 << dist.get_rank()])
 dist.all_reduce(bits, dist.ReduceOp.OPERATION)

@@ -69,7 +69,7 @@ def weights_without_faults(job: ElasticJob, steps: int) -> list[float]:
 
 
 def shrink_and_grow(job: ElasticJob, tolerance: float) -> None:
-    """3 ranks become 2, then 3; survivors stay the same processes, and one of the three leaves when told."""
+    """3 ranks become 2, then 3; survivors stay the same processes, and one of the three leaves on request."""
     job.start(3, {1: {"KILL": "7"}})
     job.until(lambda: job.epoch == 1 and job.made() > 11, DEADLINE)
     (added,) = job.add()

@@ -52,7 +52,7 @@ class Hosts:
         (self.down.add if state == "down" else self.down.discard)(name)
 
     def crash(self, name: str) -> None:
-        """Nobody hears of it."""
+        """No process is notified."""
         self.set_link(name, "down")
         for pid in self.ranks(name) + self.agents(name):
             os.kill(pid, signal.SIGKILL)

@@ -59,7 +59,7 @@ def check(job: ElasticJob, killed: set[str]) -> None:
 
 
 def test_a_job_shrinks_and_grows(job: ElasticJob) -> None:
-    """3 ranks become 2, then 4; survivors stay the same processes, and one of the four leaves when told."""
+    """3 ranks become 2, then 4; survivors stay the same processes, and one of the four leaves on request."""
     job.steps = 100_000
     timeline = {"HOROVOD_TIMELINE": str(job.folder / "timeline.json")}
     job.start(3, {0: timeline, 1: timeline | {"KILL": "3 backward"}, 2: timeline})

@@ -1,4 +1,4 @@
-"""A rank that fails ends the job, with its own exit code, and horovodrun tells which one and why."""
+"""A rank that fails ends the job, with its own exit code, and horovodrun says which one and why."""
 
 from __future__ import annotations
 

@@ -373,7 +373,7 @@ def run_and_cut(on_hosts: OnHosts, *words: str, **options: Any) -> tuple[int, st
 
 
 # The first host has the rendezvous: where that is the lost one, no record arrives, and the launcher's own
-# connection tells.
+# connection shows it.
 CUTS = pytest.mark.parametrize(
     ("layout", "rank", "code", "text"),
     [

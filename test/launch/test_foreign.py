@@ -150,11 +150,11 @@ def test_every_key_of_the_config_file(launcher: Launcher) -> None:
     assert result.returncode == 0
     assert set(FOUND.split()) <= found
     assert result.stderr == ""
-    told = launcher.run(*words, "--verbose", "true").stderr
+    verbose = launcher.run(*words, "--verbose", "true").stderr
     for name in ["controller", "--mpi-threads-disable", "--num-nccl-streams",
                  "--autotune-gaussian-process-noise"]:  # fmt: skip
-        assert f"horovodrun: {name}: " in told
-    assert "--torus-allreduce" not in told
+        assert f"horovodrun: {name}: " in verbose
+    assert "--torus-allreduce" not in verbose
 
 
 def test_the_command_line_wins(launcher: Launcher) -> None:

@@ -44,7 +44,7 @@ def commands(page: str) -> Iterator[tuple[str, list[str]]]:
 
 
 class Shell:
-    """A bash that is told one command at a time."""
+    """A bash that gets one command at a time."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process

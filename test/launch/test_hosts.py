@@ -172,7 +172,8 @@ def test_another_launcher(launcher: Launcher, on_hosts: OnHosts) -> None:
 FAULTS = {
     "nowhere:1": "host nowhere: its name is unknown; check the spelling",
     "10.83.0.99:1": "host 10.83.0.99: there is no route to it; is it up",
-    "nobody@b:1": "host nobody@b: it wants a password; install a key that needs none: ssh-copy-id nobody@b",
+    "nobody@b:1": "host nobody@b: it requires a password; install a key that needs none: ssh-copy-id "
+    "nobody@b",
 }
 
 
@@ -206,7 +207,7 @@ def test_all_faulty_hosts_are_named(launcher: Launcher, hosts: VirtualHosts, on_
     assert [line.split(";")[0] for line in lines] == [
         "horovodrun: host nowhere: its name is unknown",
         "horovodrun: host b port 2222: nothing listens at its ssh port",
-        "horovodrun: host nobody@b: it wants a password",
+        "horovodrun: host nobody@b: it requires a password",
         "horovodrun: host 10.83.0.98: it does not answer",
         "horovodrun: host c: its host key is unknown",
     ]
@@ -307,9 +308,9 @@ SAID = [
         ["-p", "22"],
         "Permission denied (publickey).",
         255,
-        "it wants a password; .*: ssh-copy-id -p 22 me@b\n",
+        "it requires a password; .*: ssh-copy-id -p 22 me@b\n",
     ),
-    ([], "Permission denied (publickey).", 255, "it wants a password; .*: ssh-copy-id me@b\n"),
+    ([], "Permission denied (publickey).", 255, "it requires a password; .*: ssh-copy-id me@b\n"),
     ([], "IDENTIFICATION HAS CHANGED!\nHost key verification failed.", 255, ".* changed; .*-keygen -R b\n"),
     (["-p", "22"], "IDENTIFICATION HAS CHANGED!\nHost key", 255, r".* changed; .*-keygen -R \[b\]:22\n"),
     (
@@ -320,7 +321,7 @@ SAID = [
     ),
     (["--host-setup", "true"], "Permission denied", 3, ".* ended with exit code 3: Permission denied"),
     (["--host-setup", "true"], "module: not found", 3, ".* ended with exit code 3: module: not found"),
-    (["--host-setup", "true"], "Permission denied", 255, "it wants a password"),
+    (["--host-setup", "true"], "Permission denied", 255, "it requires a password"),
     (
         ["--host-setup", "true"],
         "Permission denied\nbash: horovodrun: not found",
@@ -363,7 +364,8 @@ def test_a_folder_that_is_gone(launcher: Launcher) -> None:
     result = launcher.run("-c", f"mkdir gone; cd gone; rmdir ../gone; {words}", program="bash")
     assert (result.returncode, result.stdout) == (1, "")
     assert (
-        "horovodrun: can't tell in which folder horovodrun was started; has it been removed?" in result.stderr
+        "horovodrun: can't find out in which folder horovodrun was started; has it been removed?"
+        in result.stderr
     )
 
 

@@ -37,7 +37,7 @@ NAMES = {"localhost", "127.0.0.1"}
 
 
 class Job:
-    """A job with these options; it runs until it is told to stop."""
+    """A job with these options; it runs until it is stopped."""
 
     def __init__(self, launcher: Launcher, *options: str, ranks: int = 2) -> None:
         self.launcher = launcher
@@ -185,7 +185,7 @@ def answer(port: int, request: bytes) -> bytes:
             return b""
 
 
-def test_strangers_are_refused_and_the_job_runs_on(launcher: Launcher) -> None:
+def test_requests_without_access_are_refused_and_the_job_runs_on(launcher: Launcher) -> None:
     job = Job(launcher, "--metrics-port", "0")
     port = job.port()
     assert get(port, Host="evil.example")[0] == 403

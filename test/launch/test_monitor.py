@@ -23,7 +23,7 @@ HOSTS = ("a", "b")
 
 
 class Mpirun:
-    """A job of three ranks on two hosts, by Open MPI; it runs until it is told to stop."""
+    """A job of three ranks on two hosts, by Open MPI; it runs until it is stopped."""
 
     def __init__(self, starter: Starter, on_hosts: OnHosts) -> None:
         self.stop = starter.folder / "stop"

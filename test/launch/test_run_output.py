@@ -264,7 +264,7 @@ def test_an_ascii_stream(launcher: Launcher) -> None:
     assert out.count("gr\\xf6\\xdfe") == 6000
 
 
-def test_an_interrupted_run_has_last_words(launcher: Launcher) -> None:
+def test_an_interrupted_run_prints_last_lines(launcher: Launcher) -> None:
     """Of the launcher and the ranks, which a signal for the caller alone reaches by way of it."""
     before = "horovod.run(lambda: (print('ready', flush=True), __import__('time').sleep(60)), np=1)"
     process = launcher.start(*launcher.python(RUN.format(before=before))[1:], program=sys.executable)

@@ -14,12 +14,12 @@ from conftest import DEADLINE, Launcher, wait_until
 # Says which signals come, and ends after the one in ENDS_AFTER.
 LISTEN = """
 import os, signal, sys
-def heard(number, frame):
-    print("heard", signal.Signals(number).name, flush=True)
+def receive(number, frame):
+    print("received", signal.Signals(number).name, flush=True)
     if signal.Signals(number).name == sys.argv[1]:
         sys.exit(0)
 for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-    signal.signal(getattr(signal, name), heard)
+    signal.signal(getattr(signal, name), receive)
 print("ready", flush=True)
 while True:
     signal.pause()
@@ -43,7 +43,7 @@ def test_forwarded_once_to_all(launcher: Launcher, name: str) -> None:
     process.send_signal(number)
     out, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 128 + number
-    assert sorted(out.splitlines()) == [f"[{rank}]<stdout>: heard {name}" for rank in range(3)]
+    assert sorted(out.splitlines()) == [f"[{rank}]<stdout>: received {name}" for rank in range(3)]
     assert err == f"horovodrun: got {name}; ending the job\n"
     assert not launcher.alive()
 
@@ -70,7 +70,7 @@ def test_interrupt_goes_on_to_sigterm_and_sigkill(launcher: Launcher) -> None:
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=DEADLINE)
     assert process.returncode == 130
-    assert out.count("heard SIGINT") == out.count("heard SIGTERM") == 3
+    assert out.count("received SIGINT") == out.count("received SIGTERM") == 3
     assert not launcher.alive()
 
 
@@ -101,7 +101,7 @@ def test_second_interrupt_kills_at_once(launcher: Launcher) -> None:
     assert process.stdout
     process.send_signal(signal.SIGINT)
     for _ in range(3):
-        assert process.stdout.readline().endswith("heard SIGINT\n")
+        assert process.stdout.readline().endswith("received SIGINT\n")
     time.sleep(0.3)  # closer together they count as one
     process.send_signal(signal.SIGINT)
     assert process.wait(DEADLINE) == 130
@@ -140,7 +140,7 @@ def test_ctrl_c_of_a_terminal(launcher: Launcher) -> None:
     os.killpg(process.pid, signal.SIGINT)
     out, _ = process.communicate(timeout=DEADLINE)
     assert process.returncode == 130
-    assert out.count("heard SIGINT") == 2
+    assert out.count("received SIGINT") == 2
 
 
 def test_nohup_is_respected(launcher: Launcher) -> None:

@@ -294,12 +294,12 @@ def test_connections_to_a_launcher(launcher: Launcher) -> None:
 
     asker = Asker(job)
     asker.send("FRAME_ASK", text(own) + b"\0")
-    heard, survey = kinds["FRAME_HEARD"], kinds["FRAME_JOB_VIEW"]
-    assert asker.receive() == [heard, survey, *[kinds["FRAME_RANK_VIEW"]] * 2, kinds["FRAME_LOOKED"]]
+    received, view = kinds["FRAME_RECEIVED"], kinds["FRAME_JOB_VIEW"]
+    assert asker.receive() == [received, view, *[kinds["FRAME_RANK_VIEW"]] * 2, kinds["FRAME_LOOKED"]]
 
     asker = Asker(job)
     asker.send("FRAME_ASK", text("0.9") + b"\0")
-    assert asker.receive() == [heard, kinds["FRAME_REFUSED"]]
+    assert asker.receive() == [received, kinds["FRAME_REFUSED"]]
 
     for wrong in (b"\xff\xff\xff\xff", b"\0\0\0\0", b"\5\0\0\0hello"):
         asker = Asker(job)

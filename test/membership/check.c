@@ -297,7 +297,7 @@ void check_finish(struct world *world, int exit_code)
     world->tally->failed += exit_code != 0;
 }
 
-/* Nobody is there to tell that all members hang. */
+/* Nothing is left that could report that all members hang. */
 static bool all_hang(const struct world *world)
 {
     const struct mesh *mesh = &world->meshes[world->mesh_count - 1];

@@ -26,7 +26,7 @@ static void send_down(struct world *world, int number, enum kind kind, int c, in
     plan(world, host->last_down, kind, number, host->connection, c, d);
 }
 
-static void tell_all(struct world *world, int host)
+static void notify_all(struct world *world, int host)
 {
     for (int slot = 0; slot < world->program_count; slot++) {
         if (world->programs[slot].host == host)
@@ -93,12 +93,12 @@ void agent_receive(struct world *world, const struct happening *happening)
     case KIND_EPOCH:
         host->epoch = happening->c;
         host->notice = 0;
-        tell_all(world, happening->a);
+        notify_all(world, happening->a);
         break;
     default: /* KIND_NOTICE */
         if (happening->c == host->epoch)
             host->notice = (unsigned)happening->d;
-        tell_all(world, happening->a);
+        notify_all(world, happening->a);
         break;
     }
 }

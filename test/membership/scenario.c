@@ -160,7 +160,7 @@ static void change_hosts(struct world *world)
 }
 
 /* A process, or all of a host, gets SIGTERM. */
-static void tell_to_leave(struct world *world, const struct program *program)
+static void request_leave(struct world *world, const struct program *program)
 {
     bool host = chance(world, 30);
     world->tally->asked_to_leave += !host;
@@ -197,7 +197,7 @@ static void harm(struct world *world, struct program *program)
         }
         break;
     case 6:
-        tell_to_leave(world, program);
+        request_leave(world, program);
         break;
     default:
         if (program->epoch >= 0 && world->meshes[program->epoch].begun &&

@@ -55,7 +55,7 @@ struct program {
     bool waits, dismissed, ended; /* as the launcher knows; */
     int known_code;               /* likewise */
     bool returned;
-    int64_t leaves;        /* when the launcher has heard that it was asked to leave; 0: it was not */
+    int64_t leaves;        /* when the launcher has received that it is to leave; 0: it is not */
     int64_t stopped_until; /* 0: it runs, */
     int64_t continued;     /* since then */
     int epoch;             /* whose connections it has; -1: none */
@@ -89,7 +89,7 @@ struct host {
     char name[8];
     int slots;      /* as the user has listed it */
     int offered;    /* as discovery says now */
-    int named;      /* as the state machine was last told */
+    int named;      /* as the state machine last received it */
     bool up, agent; /* the machine; the agent, and with it the connection */
     bool can_prepare, prepared;
     int connection; /* number */

@@ -126,22 +126,22 @@ byte now;                          /* 0 before FLUSH_TIME */
 byte holders;
 byte answered; /* messages; a mask */
 
-#define wants        ((waiting & FROM_PEER) | MESSAGES | bit(CLOSED))
+#define awaited      ((waiting & FROM_PEER) | MESSAGES | bit(CLOSED))
 #define runs         (set_suspended -> ~IN_SET : 255) /* of the running communicators */
 #define is_quiet     (!waiting && !steps)
 #define set_is_idle  (!((waiting | steps | held) & IN_SET)) /* |comm_suspend: comm_is_quiet(comm)| */
 #define next_flush   ((waiting & TIMED) -> FLUSH_TIME : NEVER)
 
 #ifdef TCP
-#define all_news     (arrived & readable & wants)
+#define all_news     (arrived & readable & awaited)
 #define wakes   (event || (armed && (announced || ready)))
 #define kernel_news  ready
 #define stays_armed  (armed && !asleep) /* |mesh_disarm: atomic_load_explicit(&mesh->hub->asleep| |mesh_disarm: mesh_mask(mesh->hub)| */
 #else
 #ifdef MARKED
-#define all_news     ((arrived & wants & ~MESSAGES) | ((marks | reported) -> MESSAGES : 0))
+#define all_news     ((arrived & awaited & ~MESSAGES) | ((marks | reported) -> MESSAGES : 0))
 #else
-#define all_news     (arrived & wants)
+#define all_news     (arrived & awaited)
 #endif
 #define wakes   (event || announced || doorbell)
 #define kernel_news  doorbell
@@ -309,10 +309,10 @@ inline progress()
         outcomes = 0;
         announced = false; /* |worker_progress: platform_event_clear(worker->descriptor)| */
         steps = 0;
-        taken = arrived & wants & runs; /* |ring_available: atomic_load_explicit(&ring->memory->head| */
+        taken = arrived & awaited & runs; /* |ring_available: atomic_load_explicit(&ring->memory->head| */
 #ifdef TCP
         taken = taken & readable;
-        readable = readable & ~(wants & runs); /* read until there is no more */
+        readable = readable & ~(awaited & runs); /* read until there is no more */
 #endif
 #ifdef MARKED
         taken = taken & (~MESSAGES | readable_messages);

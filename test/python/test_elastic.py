@@ -147,7 +147,7 @@ def test_a_function_is_repeated_in_the_same_process(rank: int, size: int) -> Non
 
 
 @pytest.mark.parametrize(("update", "skips"), [(1, True), (2, False), (3, False)])
-def test_all_ranks_hear_of_hosts_in_the_same_call(rank: int, size: int, update: int, skips: bool) -> None:
+def test_all_ranks_see_hosts_in_the_same_call(rank: int, size: int, update: int, skips: bool) -> None:
     state = Recorded()
     state.check_host_updates()
     elastic.notification_manager.register_listener(state)

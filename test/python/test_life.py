@@ -432,21 +432,21 @@ def test_shutdown_beside_a_waiting_thread(rank: int, size: int) -> None:
     """The waiting thread gets an error; nothing is used after it was freed."""
     if size == 1:
         pytest.skip("one rank alone never waits")
-    heard: list[str] = []
+    errors: list[str] = []
     handle = hvd.allreduce_async(np.ones(2), name=f"only rank {rank} asks for this")
 
     def wait() -> None:
         try:
             hvd.synchronize(handle)
         except HorovodInternalError as error:
-            heard.append(str(error))
+            errors.append(str(error))
 
     thread = threading.Thread(target=wait)
     thread.start()
     hvd.barrier()
     hvd.shutdown()
     thread.join(30)
-    assert len(heard) == 1
+    assert len(errors) == 1
     hvd.init()
     np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)
 

@@ -159,7 +159,7 @@ class JAX(Framework):
         return self.call(operation, tensors)
 
     def batch(self, operation: Operation) -> tuple[Any, ...]:
-        return operation.form, operation.ranks  # it wants the same program on all ranks
+        return operation.form, operation.ranks  # it needs the same program on all ranks
 
     def run(self, operations: Sequence[Operation], inputs: dict[int, Any]) -> list[Sequence[Any]]:
         form, given = operations[0].form, {i: self.array(x) for i, x in inputs.items()}

@@ -135,7 +135,7 @@ static void check_fusion(struct virtual_rank *member, const struct batch *batch)
     world->tally->full += member->running == 1;
 }
 
-/* The first member with a request of its own tells which request it is. */
+/* The first member with a request of its own shows which request it is. */
 static void resolve(struct virtual_rank *member, struct decided *decided, int index, int code)
 {
     struct set *set = member->set;
@@ -407,9 +407,10 @@ void check_joined(struct virtual_rank *member, int last_rank)
     if (set->joined[member->epoch] != set->size)
         violation(world, "rank %d: its join is done when %d of %d ranks have joined", member->rank,
                   set->joined[member->epoch], set->size);
-    if (!*agreed && last_rank != set->last_heard)
-        violation(world, "member %d of set %d is said to have joined last; the root heard last of member %d",
-                  last_rank, set->id, set->last_heard);
+    if (!*agreed && last_rank != set->last_received)
+        violation(world,
+                  "member %d of set %d is said to have joined last; the root has last received that of %d",
+                  last_rank, set->id, set->last_received);
     *agreed = *agreed ? *agreed : last_rank + 1;
     if (last_rank < 0 || last_rank >= set->size || *agreed != last_rank + 1)
         violation(world, "rank %d is notified that rank %d joined last, others that rank %d did",
@@ -465,9 +466,9 @@ static void check_member_of_stall(const struct virtual_rank *member, int name, c
         return; /* its requests have ended, which the root need not know yet */
     int64_t since = ready_since(member, name, set->latest[name]);
     bool missing = has_rank(stall->missing, member->rank);
-    bool heard = !world->scenario.cuts &&
-                 !world->scenario.split; /* what is on a cut edge gets lost before anybody notices */
-    if (missing && heard && since >= 0 && since <= world->now - world->scenario.stall_time)
+    bool arrives = !world->scenario.cuts &&
+                   !world->scenario.split; /* what is on a cut edge gets lost before anybody notices */
+    if (missing && arrives && since >= 0 && since <= world->now - world->scenario.stall_time)
         violation(world, "\"%s\" is said to wait for rank %d, which is ready since %" PRId64, stall->name,
                   member->rank, since);
     if (!missing && since < 0 && !stall->missing->others)

@@ -207,7 +207,7 @@ void member_join(struct virtual_rank *member)
     set->join_times[member->epoch * set->size + member->number] = world->now + 1;
     set->joined[member->epoch]++;
     if (member->number == 0)
-        set->last_heard = 0;
+        set->last_received = 0;
     world->tally->joins++;
     if (random_chance(&world->random, 10))
         submit_joined(member);

@@ -142,7 +142,7 @@ static void tally_reports(struct world *world, struct wire_reader *reader, const
         world->tally->partly += report.partial;
         world->tally->join_reports += report.kind == REPORT_JOINED;
         if (report.kind == REPORT_JOINED && to->number == 0)
-            to->set->last_heard = to->set->topology.rank_at[report.rank];
+            to->set->last_received = to->set->topology.rank_at[report.rank];
         if (report.kind == REPORT_AGREED) {
             const struct agreement *agreement = table_agreement(&to->coordinator->table, report.id);
             world->tally->crossed += agreement && agreement->evicted;

@@ -184,7 +184,7 @@ static void end_process(struct world *world, int rank)
     world->lost[rank] = true;
 }
 
-/* Looks since the peer was heard or the member began to wait, whichever is later. */
+/* Looks since anything arrived from the peer or the member began to wait, whichever is later. */
 static int silent_looks(const struct virtual_rank *member, int peer)
 {
     const struct world *world = member->set->world;
@@ -355,11 +355,13 @@ static void check_pair(const struct virtual_rank *member, const int *component, 
     const struct topology *topology = &member->set->topology;
     int one = topology_leader(topology, pair[0]), other = topology_leader(topology, pair[1]);
     if (is_whole(member->set->world, one, other))
-        violation(member->set->world, "rank %d says that hosts %d and %d do not hear each other, which do",
-                  member->rank, pair[0], pair[1]);
+        violation(member->set->world,
+                  "rank %d says that hosts %d and %d get nothing from each other, which do", member->rank,
+                  pair[0], pair[1]);
     if (component[one] != component[member->rank] || component[other] != component[member->rank])
-        violation(member->set->world, "rank %d says that hosts %d and %d do not hear each other; one is lost",
-                  member->rank, pair[0], pair[1]);
+        violation(member->set->world,
+                  "rank %d says that hosts %d and %d get nothing from each other; one is lost", member->rank,
+                  pair[0], pair[1]);
 }
 
 void split_check_cause(const struct virtual_rank *member, const struct silence *silence)

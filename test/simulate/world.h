@@ -127,7 +127,7 @@ struct set {
     int *last_joined;            /* [epochs] */
     uint64_t fusion_threshold;   /* the root's now */
     struct choice chosen;        /* by the root for the last batch */
-    int last_heard;              /* the rank whose join the root received last */
+    int last_received;           /* the rank whose join the root received last */
     bool rows_unknown;           /* to the root when it chose */
     int *latest;                 /* [names] the last round that was requested */
     uint64_t *numbers;           /* [rounds] of the unnamed */

@@ -94,7 +94,7 @@ TEST(test_clocks_that_were_never_asked)
     assert_in_range(-scene.ahead[2], 123456739, 123456839);
 }
 
-TEST(test_requests_that_tell_nothing)
+TEST(test_requests_that_show_nothing)
 {
     struct scene scene;
     start(&scene, (int64_t[]){0, 0, 0});

@@ -482,7 +482,7 @@ TEST(no_turn_comes_after_the_close)
     }
 }
 
-/* The request "a" has run when a rank finds a NaN in its input: all hear of it before "b" runs. */
+/* The request "a" has run when a rank finds a NaN in its input: all receive that before "b" runs. */
 static void find_after(uint32_t eager_threshold, int finder)
 {
     config.eager_threshold = eager_threshold;
@@ -874,7 +874,7 @@ TEST(a_mismatch_ends_one_round_everywhere)
     check_log("!.grad .grad !.grad .grad !.grad .grad ");
 }
 
-TEST(several_respects_are_told)
+TEST(several_respects_are_named)
 {
     open_ranks("2,2", 4);
     submit(0, "a", 3);
@@ -1197,7 +1197,7 @@ TEST(a_host_that_nobody_answers_is_cut_off)
     check_silence(0x0c, "rank 2 is cut off: ranks 0-1, 4-5");
 }
 
-TEST(a_fault_after_a_leave_is_told)
+TEST(a_fault_after_a_leave_is_reported)
 {
     hvd_status lost = {.code = HVD_PEER_LOST, .text = "rank 1 was killed"}, status;
     open_ranks("3", 3);
@@ -1212,7 +1212,7 @@ TEST(a_fault_after_a_leave_is_told)
     assert_int_equal(ranks[2].closed, 0);
 }
 
-TEST(who_shuts_down_without_farewell_ends_it_in_order)
+TEST(a_shutdown_without_a_message_ends_it_in_order)
 {
     hvd_status down = {.code = HVD_SHUT_DOWN, .text = "rank 0 has shut down"};
     open_ranks("3", 3);
@@ -1405,7 +1405,7 @@ TEST(joined_ranks_may_not_submit)
     assert_int_equal(submit_request(1, "j", &request, &status), HVD_INVALID_ARGUMENT);
     join_rank(0);
     run_all();
-    check_log("j=1 "); /* in the order in which the root heard of them */
+    check_log("j=1 "); /* in the order in which the root received them */
     submit_everywhere("a", 3);
     run_all();
     check_log("a ");

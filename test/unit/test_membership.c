@@ -91,7 +91,7 @@ static void expect_at(const char *expected, int line)
 }
 #define EXPECT(text) expect_at(text, __LINE__)
 
-/* Advances the clock, and calls the state machine each time that it wants to be. */
+/* Advances the clock, and calls the state machine at each of its deadlines. */
 static void pass(double seconds)
 {
     int64_t end = now + (int64_t)(seconds * (double)SECOND);

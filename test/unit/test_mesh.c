@@ -208,7 +208,7 @@ static void *wake_later(void *argument)
 static void sleep_and_be_woken(struct member *member)
 {
     pthread_t waker;
-    mesh_poll(member->mesh); /* new sockets tell that they can be written */
+    mesh_poll(member->mesh); /* new sockets report that they can be written */
     int64_t start = clock_now();
     CHECK(mesh_arm(member->mesh), "news in a quiet mesh");
     mesh_sleep(member->mesh, clock_after(0.03));

@@ -39,9 +39,9 @@ static void lose_rank_1(struct member *member)
         return;
     }
     await_loss(member->mesh, 1, word);
-    if (member->rank == 0) { /* its last words are still there */
+    if (member->rank == 0) { /* its last bytes are still there */
         byte = 0;
-        CHECK(link_receive(link, &part, 1) == 1 && byte == 'x', "the last words are gone");
+        CHECK(link_receive(link, &part, 1) == 1 && byte == 'x', "the last bytes are gone");
         CHECK(link_receive(link, &part, 1) == -1, "the link is not broken");
     }
     CHECK(link_send(link, &part, 1) == -1, "bytes go to a lost rank");
@@ -96,7 +96,7 @@ static void kill_rank_1(struct member *member)
     }
     await_loss(member->mesh, 1, "it was probably killed or crashed");
     byte = 0;
-    CHECK(link_receive(link, &part, 1) == 1 && byte == 'x', "the last words are gone");
+    CHECK(link_receive(link, &part, 1) == 1 && byte == 'x', "the last bytes are gone");
 }
 
 TEST(test_killed_process_is_reported)

@@ -74,7 +74,7 @@ TEST(test_question_and_answer)
     int fd = atomic_load(&rank.writer.fd);
     for (int i = 0; i < 200; i++) {
         unsigned question;
-        ASSERT_OK(page_stack_ask(fd, &question, &check_status));
+        ASSERT_OK(page_stack_request(fd, &question, &check_status));
         assert_int_equal(read_within(fd, question, false, text, 60), sizeof text);
         assert_memory_equal(text, expected, sizeof text);
     }
@@ -88,7 +88,7 @@ TEST(test_a_part_of_the_answer)
     unsigned question;
     start(&rank, 1);
     int fd = atomic_load(&rank.writer.fd);
-    ASSERT_OK(page_stack_ask(fd, &question, &check_status));
+    ASSERT_OK(page_stack_request(fd, &question, &check_status));
     assert_int_equal(read_within(fd, question, true, text, 60), sizeof text);
     assert_int_equal(text[8], 'p');
     assert_int_equal(page_stack_read(fd, question, false, text), 0);
@@ -101,7 +101,7 @@ TEST(test_a_rank_that_does_not_listen)
     struct page_writer writer = {0};
     unsigned question;
     ASSERT_OK(page_open(&writer, "", &identity, &check_status));
-    ASSERT_FAILS(page_stack_ask(atomic_load(&writer.fd), &question, &check_status), HVD_UNSUPPORTED,
+    ASSERT_FAILS(page_stack_request(atomic_load(&writer.fd), &question, &check_status), HVD_UNSUPPORTED,
                  "no questions");
     page_leave(&writer);
     page_free(&writer);

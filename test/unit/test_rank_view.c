@@ -283,13 +283,13 @@ static void asked(struct page_writer *ranks, int count, enum stacks stacks, cons
     struct host_pages *pages = host_pages_create();
     assert_non_null(pages);
     for (int i = 0; i < count; i++) {
-        before[i] = atomic_load(&ranks[i].page->stack.asked);
+        before[i] = atomic_load(&ranks[i].page->stack.requested);
         assert_true(host_pages_add(pages, atomic_load(&ranks[i].fd)));
     }
     host_pages_read(pages);
-    host_pages_ask(pages, stacks, job);
+    host_pages_request(pages, stacks, job);
     for (int i = 0; i < count; i++)
-        text[i] = atomic_load(&ranks[i].page->stack.asked) == before[i] ? '-' : 'x';
+        text[i] = atomic_load(&ranks[i].page->stack.requested) == before[i] ? '-' : 'x';
     assert_string_equal(text, expected);
     host_pages_free(pages);
 }
@@ -331,7 +331,7 @@ TEST(test_answers)
     for (int i = 0; i < 2; i++)
         assert_true(host_pages_add(pages, atomic_load(&ranks[i].fd)));
     host_pages_read(pages);
-    host_pages_ask(pages, STACKS_LATE, NULL);
+    host_pages_request(pages, STACKS_LATE, NULL);
     assert_false(host_pages_answers(pages, false));
     page_stack_answer(ranks[0].page, 1, answer, strlen(answer), true);
     page_stack_answer(ranks[1].page, 1, answer, strlen(answer), false); /* more may follow */

@@ -100,7 +100,7 @@ TEST(what_does_not_matter_is_left_out)
     CHANGED(HVD_ALLTOALL, b->request.splits = splits, true); /* these, too */
 }
 
-TEST(summary_tells_what_the_root_needs)
+TEST(summary_has_what_the_root_needs)
 {
     struct example *e = example_of(HVD_ALLREDUCE);
     struct signature_summary summary, other;
@@ -315,7 +315,7 @@ static void check_difference(const struct example *a, const struct example *b, c
     free(second.bytes);
 }
 
-TEST(differences_are_told)
+TEST(differences_are_named)
 {
     struct example *a = example_of(HVD_ALLREDUCE), *b = example_of(HVD_ALLREDUCE);
     b->shapes[0][1] = 4;

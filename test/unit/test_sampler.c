@@ -17,8 +17,8 @@ static struct {
     int looks;
 } pretended;
 
-hvd_code monitor_ask(struct monitor *monitor, enum stacks stacks, monitor_done_fn *done, void *argument,
-                     hvd_status *status)
+hvd_code monitor_request(struct monitor *monitor, enum stacks stacks, monitor_done_fn *done, void *argument,
+                         hvd_status *status)
 {
     (void)monitor;
     (void)stacks;

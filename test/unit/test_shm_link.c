@@ -357,7 +357,7 @@ TEST(test_too_much_is_an_error)
 
 /* ---- direct reads ------------------------------------------------------------------------------------- */
 
-/* Rank 0 wants its bytes to be read directly; the first go through the ring, whatever rank 1 answers. */
+/* Rank 0 offers its bytes for direct reads; the first go through the ring, whatever rank 1 answers. */
 static unsigned ask_for_direct_reads(struct pair *pair)
 {
     uint8_t first[64] = {1, 2, 3}, copied[64];

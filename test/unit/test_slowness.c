@@ -142,7 +142,7 @@ TEST(a_rank_without_a_processor)
         "rank 3 waits for a processor for 60 % of the time: host b has 3 runnable threads on 2 cores");
     ranks[1].load.cores = 0;
     check_sentence("rank 1 waits for a processor for 91 % of the time");
-    job_view.taken = ranks[1].page.identity.opened + CLOCK_SECOND / 2; /* too short a time to tell */
+    job_view.taken = ranks[1].page.identity.opened + CLOCK_SECOND / 2; /* too short a time for a verdict */
     be_late(2, 0);
     check_sentence("");
 }

@@ -260,7 +260,7 @@ static void report(struct timeline *timeline, enum event_kind kind, const char *
     timeline_notice(timeline, &event);
 }
 
-static void tell(struct timeline *timeline, enum event_kind kind, const char *name)
+static void report_named(struct timeline *timeline, enum event_kind kind, const char *name)
 {
     report(timeline, kind, name, name);
 }
@@ -327,17 +327,17 @@ TEST(test_a_later_epoch_continues_the_file)
 TEST(test_start_and_stop_again)
 {
     struct timeline *timeline = made();
-    tell(timeline, EVENT_SUBMITTED, "before");
+    report_named(timeline, EVENT_SUBMITTED, "before");
     timeline_stop(timeline);
     for (int round = 0; round < 20; round++) {
         char name[24];
         snprintf(name, sizeof name, "round%d", round);
         start(timeline);
-        tell(timeline, EVENT_SUBMITTED, name);
-        tell(timeline, EVENT_FINISHED, name);
+        report_named(timeline, EVENT_SUBMITTED, name);
+        report_named(timeline, EVENT_FINISHED, name);
         if (round % 2) /* else the next start does it */
             timeline_stop(timeline);
-        tell(timeline, EVENT_SUBMITTED, "between");
+        report_named(timeline, EVENT_SUBMITTED, "between");
     }
     timeline_stop(timeline);
     char *text = content();
@@ -382,7 +382,7 @@ TEST(test_a_burst_is_written_or_counted)
     struct timeline *timeline = made();
     start(timeline);
     for (int i = 0; i < EVENTS; i++)
-        tell(timeline, EVENT_READY, "allreduce.burst");
+        report_named(timeline, EVENT_READY, "allreduce.burst");
     timeline_stop(timeline);
     timeline_destroy(timeline);
     FILE *file = fopen(path, "r");
@@ -406,7 +406,7 @@ static void refuses(const char *where, const char *what)
     assert_int_equal(timeline_start(timeline, where, false, 0, &status), HVD_SYSTEM);
     assert_non_null(strstr(status.text, where));
     assert_non_null(strstr(status.text, what));
-    tell(timeline, EVENT_SUBMITTED, "nobody writes this");
+    report_named(timeline, EVENT_SUBMITTED, "nobody writes this");
     start(timeline); /* another file works */
     timeline_destroy(timeline);
     ends_in_bracket(content());

@@ -1,4 +1,4 @@
-/* test_verdict.c - the sentence of `horovodrun --status` for jobs in every state that pages can tell. */
+/* test_verdict.c - the sentence of `horovodrun --status` for jobs in every state that pages can show. */
 #include "../../launch/job_views.h"
 #include "../../launch/verdict.h"
 #include "test.h"

@@ -97,7 +97,7 @@ def init(
         if comm is not None:
             raise ValueError("init(comm=…) can't be used in an elastic job, whose ranks come and go")
         planned = epochs.plan()
-        _sets.want(sets)
+        _sets.request(sets)
         if not planned:
             join_epoch()
         return

@@ -30,27 +30,27 @@ def keep() -> None:
 
 
 def begin(epoch: int) -> None:
-    """Registers the sets of the epoch before, or those that all ranks want if it had none.
+    """Registers the sets of the epoch before, or those that all ranks request if it had none.
 
     Raises:
-        ValueError: this process wants a set that the running job does not have, or a function of a set does
-            not return ranks of the job.
+        ValueError: this process requests a set that the running job does not have, or a function of a set
+            does not return ranks of the job.
     """
     global _begun
     _ranks[epoch] = _core.placement()[0]
     for old in [*_ranks][:-_EPOCHS]:
         del _ranks[old]
-    for each in _sets.wanted:
+    for each in _sets.requested:
         each.process_set_id = None
     newest, tables = _gather() if epoch > 0 else (-1, [])
     if newest < 0:
-        _sets.begin(_sets.wanted)
+        _sets.begin(_sets.requested)
     else:
         _sets.begin([])
         before = [dict(table["ranks"]).get(newest, -1) for table in tables]
         _register([table for table in tables if table["epoch"] == newest], before)
     _begun = epoch
-    _sets.wanted.clear()
+    _sets.requested.clear()
     _kept.clear()
 
 
@@ -79,7 +79,7 @@ def _register(tables: list[dict[str, Any]], before: list[int]) -> None:
     for number, given, old, _ in tables[0]["sets"]:
         ranks = [rank for rank, place in enumerate(before) if place in old]
         sets[number] = given, results.get(number, ranks)
-    found = _sets.find_equal(_sets.wanted, sets)
+    found = _sets.find_equal(_sets.requested, sets)
     for number, (given, ranks) in sets.items():
         process_set = found.get(number) or _kept.get(number)
         if process_set is None or (number not in found and process_set.given_ranks != given):
@@ -87,7 +87,7 @@ def _register(tables: list[dict[str, Any]], before: list[int]) -> None:
             process_set.given_ranks = given
         _sets.register_carried(number, process_set, ranks)
     _sets.use_ids_after(max(table["highest"] for table in tables))
-    unknown = [each for each in _sets.wanted if each not in found.values()]
+    unknown = [each for each in _sets.requested if each not in found.values()]
     if unknown:
         known = ", ".join(str(old) for _, _, old, _ in tables[0]["sets"]) or "none"
         raise ValueError(

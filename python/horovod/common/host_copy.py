@@ -19,8 +19,8 @@ from horovod.common.kept_snapshot import KeptSnapshot
 class HostCopy:
     """The host's copy of some tensors, as one rank uses it. One thread at a time.
 
-    The framework tells how often each tensor was written, as far as it counts that. Writes by hand, between a
-    commit and the next step, are found by these counts.
+    The framework reports how often each tensor was written, as far as it counts that. Writes by hand, between
+    a commit and the next step, are found by these counts.
 
     Attributes:
         tensors: those of the last commit; without any there is nothing to do.

@@ -119,7 +119,7 @@ global_process_set.process_set_id = 0
 
 _registered: dict[int, ProcessSet] = {0: global_process_set}
 _empty: dict[int, ProcessSet] = {}  # those that have no members in this epoch, by their ids
-wanted: list[ProcessSet] = []  # those of `want`
+requested: list[ProcessSet] = []  # those of `request`
 # Ids of those that come from the epoch before, until `add_process_set` asks for them.
 _carried: set[int] = set()
 _least = 1  # the id that sets added in this epoch get at least: earlier epochs have used those before
@@ -227,13 +227,13 @@ def _is_carried(process_set: ProcessSet) -> bool:
     return False
 
 
-def want(process_sets: list[ProcessSet]) -> None:
+def request(process_sets: list[ProcessSet]) -> None:
     """Keeps the sets that this process asks for before it has joined the job; they have no real id so far."""
     for each in process_sets:
         each.process_set_id = PLANNED
         if epochs.is_planned():
             each.ranks = each.ranks_of(_core.placement()[1])
-    wanted.extend(process_sets)
+    requested.extend(process_sets)
 
 
 def _register(process_set: ProcessSet) -> None:
@@ -313,7 +313,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     _require_dynamic("add_process_set")
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     if epochs.is_planned():
-        want([added])
+        request([added])
     elif not _is_carried(added):
         _register(added)
     return added

@@ -96,7 +96,7 @@ class Coordinator:
         self.node_id_by_rank.setdefault(node_id, []).append(world_rank)
 
     def finalize_registration(self) -> dict[int, dict[str, int]]:
-        """Returns the variables that tell each rank its place among the others."""
+        """Returns the variables that give each rank its place among the others."""
         found = {}
         for ranks in self.node_id_by_rank.values():
             for local, rank in enumerate(ranks):

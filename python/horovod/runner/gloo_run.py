@@ -26,7 +26,7 @@ from horovod.runner.util.network import get_driver_ip
 
 
 def create_slot_env_vars(slot_info: SlotInfo) -> dict[str, str]:
-    """Returns the variables that tell a rank its place, and in an elastic job which process it is."""
+    """Returns the variables that give a rank its place, and in an elastic job the number of its process."""
     return {f"HOROVOD_{name.upper()}": str(value) for name, value in asdict(slot_info).items()}
 
 

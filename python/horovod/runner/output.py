@@ -147,6 +147,6 @@ def warn_of_loss(outputs: Sequence[Output]) -> None:
     try:
         warn_caller(f"some output of the processes is lost: {'; '.join(refusals)}", RuntimeWarning)
     except RuntimeWarning:
-        raise  # the caller wants warnings to be errors
+        raise  # warnings are errors here
     except Exception:  # sys.stderr refuses the warning, too
         pass

@@ -163,7 +163,7 @@ def run_task(job: Job, batches: Iterable[Any]) -> Iterator[Any]:
     import pyarrow as pa
     from pyspark import BarrierTaskContext
 
-    for _ in batches:  # they mean nothing, but PySpark wants them to be read
+    for _ in batches:  # they mean nothing, but PySpark requires them to be read
         pass
     context = BarrierTaskContext.get()
     secret = secrets.token_hex(32)

@@ -26,7 +26,7 @@ def slots(spark: Any) -> int:
 
 
 def parallelism(spark: Any) -> int:
-    """Returns the default number of partitions, which is all that Spark Connect tells about slots."""
+    """Returns the default number of partitions, which is all that Spark Connect shows of slots."""
     from pyspark.sql.functions import spark_partition_id
 
     return int(spark.range(1 << 20).select(spark_partition_id()).distinct().count())

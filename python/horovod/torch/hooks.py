@@ -217,7 +217,7 @@ class BackwardHooks:
         if self.overlapped:
             raise AssertionError(
                 "threads called backward() at once on parameters of one DistributedOptimizer: ranks can't "
-                "tell which gradients to reduce together; call them one after the other, or pass "
+                "agree on which gradients to reduce together; call them one after the other, or pass "
                 "backward_passes_per_step=<how many calls a step has> to DistributedOptimizer"
             )
         if self.reducer.due and not self.tasks:  # the last of concurrent calls to end

@@ -1,4 +1,4 @@
-"""Where an estimator keeps its data and its runs: a folder on any file system that fsspec knows."""
+"""Where an estimator keeps its data and its runs: a folder on any file system that fsspec supports."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Store:
 
     @classmethod
     def create(cls, prefix_path: str, *args: Any, **kwargs: Any) -> Store:
-        """Returns the store for a path: on HDFS, on Databricks, or on what fsspec knows."""
+        """Returns the store for a path: on HDFS, on Databricks, or on what fsspec supports."""
         for kind in (HDFSStore, DBFSLocalStore):
             if kind.matches(prefix_path):
                 return kind(prefix_path, *args, **kwargs)
@@ -80,7 +80,7 @@ class Store:
     # -- files ---------------------------------------------------------------------------------------------
 
     def filesystem(self, path: str | None = None) -> tuple[Any, str]:
-        """Returns the file system of fsspec for a path of this store, and the path as that one wants it."""
+        """Returns the file system of fsspec for a path of this store, and the path in its form."""
         import fsspec
 
         found: tuple[Any, str] = fsspec.core.url_to_fs(
@@ -89,11 +89,11 @@ class Store:
         return found
 
     def file_path(self, path: str) -> str:
-        """Returns a path of this store as fsspec knows it."""
+        """Returns a path of this store in the form of fsspec."""
         return path
 
     def spark_path(self, path: str) -> str:
-        """Returns a path of this store as Spark knows it."""
+        """Returns a path of this store in the form of Spark."""
         return path if "://" in path else f"file://{path}"
 
     def exists(self, path: str) -> bool:
@@ -159,7 +159,7 @@ class Store:
         return dataset.dataset(own, filesystem=filesystem, format="parquet")
 
     def get_data_path(self, kind: str, idx: Any = None) -> str:
-        """Returns the folder of ``train``, ``val`` or ``test`` data; ``idx`` tells trainings apart."""
+        """Returns the folder of ``train``, ``val`` or ``test`` data; ``idx`` distinguishes trainings."""
         return self._paths[kind] if idx is None else f"{self._paths[kind]}.{idx}"
 
     def get_train_data_path(self, idx: Any = None) -> str:
@@ -252,7 +252,7 @@ class Store:
 
 
 class FilesystemStore(Store):
-    """A store on any file system that fsspec knows."""
+    """A store on any file system that fsspec supports."""
 
 
 class LocalStore(FilesystemStore):

@@ -186,4 +186,4 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
         running.callback(worker._server.stop)
         compute.register_worker_for_dispatcher(number, hvd.rank())
         compute.wait_for_shutdown()
-        hvd.barrier()  # rank 0 may end the service when all have heard
+        hvd.barrier()  # rank 0 may end the service when all have received it

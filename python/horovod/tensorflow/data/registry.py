@@ -1,7 +1,7 @@
 """Where the processes of a data service register, and wait for one another.
 
 One process serves it. Every message is a line of JSON, signed with the key of the service and with what the
-server has drawn for the connection; whoever lacks the key is not heard, and nothing is unpickled.
+server has drawn for the connection; without the key a message is dropped, and nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class ComputeClient:
             time.sleep(POLL_SECONDS)
 
     def shutdown(self) -> None:
-        """Tells all workers that they are no longer needed."""
+        """Notifies all workers that they are no longer needed."""
         self._ask(0, over=True)
 
     def wait_for_shutdown(self) -> None:
