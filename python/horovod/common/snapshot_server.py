@@ -23,6 +23,7 @@ import time
 PROCESS = "hvd-snapshots"  # its name in the system, by which horovodrun spares it: launch/guard.c
 _CREDENTIALS = struct.Struct("3i")  # of a peer: process, user, group
 IN_USE = 75  # exit code: there is such a server, or there was one a moment ago
+_FIRST_SECONDS = 20.0  # at least, for the process that has started it to come, on a busy machine
 _LONGEST = 64
 _QUEUE = 128
 
@@ -45,7 +46,7 @@ class Server:
 
     Args:
         listener: of `address_of`.
-        seconds: for how long it keeps memory that no process owns.
+        seconds: for how long it keeps memory that no process owns, or waits for the first process.
     """
 
     def __init__(self, listener: socket.socket, seconds: float) -> None:
@@ -53,15 +54,18 @@ class Server:
         self._owner: socket.socket | None = None
         self._memory = -1
         self._done = 0
-        self._deadline = time.monotonic() + seconds
+        self._deadline = time.monotonic() + max(seconds, _FIRST_SECONDS)
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
 
     def run(self) -> None:
         """Returns when nothing is left to be kept."""
-        while self._owner or time.monotonic() < self._deadline:
-            wait = None if self._owner else self._deadline - time.monotonic()
-            for key, _ in self._selector.select(wait):
+        while True:
+            wait = None if self._owner else max(0.0, self._deadline - time.monotonic())
+            ready = self._selector.select(wait)
+            if not ready and not self._owner and time.monotonic() >= self._deadline:
+                return  # after a standstill only once it has answered all who have come meanwhile
+            for key, _ in ready:
                 if key.fileobj is self._listener:
                     self._accept()
                 else:
