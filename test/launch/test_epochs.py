@@ -146,7 +146,7 @@ def test_ranks_end_with_their_starter(launcher: Launcher) -> None:
     assert starter.stdout
     shared = {
         "HOROVOD_RENDEZVOUS": f"127.0.0.1:{int(starter.stdout.readline())}", "HOROVOD_SECRET": secret,
-        "HOROVOD_JOB": JOB, "HOROVOD_EPOCH": "0", "HOROVOD_ELASTIC": "1", "HOROVOD_GRACE_SECONDS": "1",
+        "HOROVOD_JOB": JOB, "HOROVOD_EPOCH": "0", "HOROVOD_ELASTIC": "1", "HOROVOD_GRACE_SECONDS": "3",
     }  # fmt: skip
     ranks = [
         launcher.start(

@@ -140,10 +140,9 @@ def test_a_rank_that_ignores_sigterm_is_killed(launcher: Launcher) -> None:
 
 
 def test_a_stopped_rank_is_killed(launcher: Launcher) -> None:
-    fail = "until [ -e ready ]; do sleep 0.01; done; exit 7"
-    result = launcher.run(
-        "-np", "2", "--grace-seconds", "0.2", *only_rank(1, fail, "touch ready; kill -STOP $$")
-    )
+    fail = "until grep -q 'State:.T' /proc/$(cat ready)/status; do sleep 0.01; done 2>/dev/null; exit 7"
+    stop = "echo $$ >pid; mv pid ready; kill -STOP $$"
+    result = launcher.run("-np", "2", "--grace-seconds", "0.2", *only_rank(1, fail, stop))
     assert result.returncode == 7
     assert "rank 0 was killed by SIGKILL" in result.stderr
 

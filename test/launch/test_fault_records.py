@@ -218,7 +218,7 @@ hvd.allreduce(np.ones(1 + hvd.rank()), name="x")
 
 def test_horovodrun_repeats_no_traceback_of_all_ranks(launcher: Launcher) -> None:
     """Each rank shows its own; horovodrun says once what all of them have raised."""
-    result = launcher.run("-np", "4", *launcher.python(MISMATCH))
+    result = launcher.run("-np", "4", "--grace-seconds", "40", *launcher.python(MISMATCH))
     assert result.returncode == 1
     assert result.stderr.count("<stderr>: Traceback") == 4
     *_, after, last = result.stderr.splitlines()

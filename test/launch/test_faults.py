@@ -13,6 +13,7 @@ from conftest import DEADLINE, Launcher
 
 WORKER = str(Path(__file__).with_name("fault_worker.py"))
 TRAINER = str(Path(__file__).with_name("fault_trainer.py"))
+PATIENT = ("--grace-seconds", "40")  # the survivors of a job that fails on a busy machine end by themselves
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 
@@ -22,11 +23,10 @@ def run_with_victim(
     victim: int,
     transport: str,
     *extra: str,
-    options: tuple[str, ...] = (),
     **variables: str,
 ) -> subprocess.CompletedProcess[str]:
     """Runs 4 ranks, of which the victim ends as `kind` says."""
-    words = ["-np", "4", *options, sys.executable, WORKER, kind, str(victim), *extra]
+    words = ["-np", "4", *PATIENT, sys.executable, WORKER, kind, str(victim), *extra]
     return launcher.run(*words, env=launcher.environment(HOROVOD_TRANSPORT=transport, **variables))
 
 
@@ -85,9 +85,7 @@ def test_killed_while_others_read_its_memory(launcher: Launcher, victim: int, pa
 @pytest.mark.parametrize("transport", ["shm", "tcp"])
 @pytest.mark.parametrize("victim", [0, 3])
 def test_survivors_go_on_in_a_smaller_job(launcher: Launcher, victim: int, transport: str) -> None:
-    result = run_with_victim(
-        launcher, "SIGKILL", victim, transport, "again", options=("--grace-seconds", "40")
-    )
+    result = run_with_victim(launcher, "SIGKILL", victim, transport, "again")
     check_survivors(result.stdout, victim)
     assert sorted(re.findall(r"WENT ON as (\d) of 3", result.stdout)) == ["0", "1", "2"], result.stdout
 
@@ -115,6 +113,6 @@ def test_a_stopped_rank_and_ctrl_c(launcher: Launcher) -> None:
 def test_killed_while_training(launcher: Launcher, victim: int) -> None:
     """A real loop of torch; every rank reads its data through forked workers."""
     pytest.importorskip("torch")
-    result = launcher.run("-np", "3", sys.executable, TRAINER, str(victim))
+    result = launcher.run("-np", "3", *PATIENT, sys.executable, TRAINER, str(victim))
     check_survivors(result.stdout, victim, size=3)
     assert result.returncode == 128 + 9, result.stderr
