@@ -20,6 +20,7 @@
 #define NEWS         16
 #define TICK         (CLOCK_SECOND / 10) /* signals are looked for that often */
 #define WAITING      CLOCK_SECOND        /* between frames for nodes that wait */
+#define LAST_HELLOS  CLOCK_SECOND        /* for nodes that have connected when the job is ended */
 #define HELLO_LIMIT  4096
 #define NAMED_NODES  8
 #define LINE_LIMIT   2300
@@ -290,37 +291,59 @@ static void send_waiting(struct gathering *gathering)
     }
 }
 
+/* Waits until then for connections and for what they say. */
+static hvd_code hear(struct gathering *gathering, int64_t until, hvd_status *status)
+{
+    struct poller_news news[NEWS];
+    bool arrived = false;
+    platform_poller_wait(gathering->poller, -1, until);
+    int count = platform_poller_read(gathering->poller, news, NEWS);
+    for (int i = 0; i < count; i++) {
+        if (news[i].tag == &gathering->admission)
+            arrived = true;
+        else
+            on_news(gathering, news[i].tag);
+    }
+    if (gathering->fault.code)
+        return status_copy(status, &gathering->fault);
+    if (arrived)
+        TRY(admission_accept(&gathering->admission, status));
+    admission_keep_time(&gathering->admission);
+    return HVD_OK;
+}
+
+/* Returns false while a node has connected that could not be told why the job ends. */
+static bool all_have_said(const struct gathering *gathering)
+{
+    for (const struct arrival *each = gathering->list; each; each = each->next) {
+        if (!*each->hello.release)
+            return false;
+    }
+    return true;
+}
+
+/* A busy machine may have kept this process from hearing what had arrived when the time was over. */
 static hvd_code wait_for_nodes(struct gathering *gathering, const struct guard *guard, int *exit_code,
                                hvd_status *status)
 {
-    int64_t deadline = clock_after(gathering->settings->start_timeout_seconds), next = 0;
-    struct poller_news news[NEWS];
+    int64_t deadline = clock_after(gathering->settings->start_timeout_seconds), next = 0, end = 0;
     while (count_missing(gathering)) {
         int signal = nodes_signal(guard);
-        if (signal) {
+        int64_t now = clock_now();
+        if (signal && !end)
+            end = now + LAST_HELLOS;
+        if (now > next) {
+            send_waiting(gathering);
+            next = now + WAITING;
+        }
+        TRY(hear(gathering, (signal && all_have_said(gathering)) || now > deadline ? now : now + TICK,
+                 status));
+        if (signal && (now > end || all_have_said(gathering))) {
             *exit_code = 128 + signal;
             return status_set(status, HVD_INTERRUPTED, "got %s; ending the job", signal_name(signal));
         }
-        if (clock_now() > deadline)
+        if (now > deadline && count_missing(gathering))
             return say_missing(gathering, status);
-        if (clock_now() > next) {
-            send_waiting(gathering);
-            next = clock_now() + WAITING;
-        }
-        platform_poller_wait(gathering->poller, -1, clock_now() + TICK);
-        int count = platform_poller_read(gathering->poller, news, NEWS);
-        bool arrived = false;
-        for (int i = 0; i < count; i++) {
-            if (news[i].tag == &gathering->admission)
-                arrived = true;
-            else
-                on_news(gathering, news[i].tag);
-        }
-        if (gathering->fault.code)
-            return status_copy(status, &gathering->fault);
-        if (arrived && admission_accept(&gathering->admission, status))
-            return status->code;
-        admission_keep_time(&gathering->admission);
     }
     return HVD_OK;
 }
