@@ -119,10 +119,10 @@ def test_resuming_is_not_the_end(launcher: Launcher) -> None:
 
 
 def agent_of(launcher: Launcher, name: str) -> int:
-    """Its first process, the parent of the one that runs the ranks."""
+    """Its first process, once it has the one that runs the ranks: from then on it passes signals on."""
     mark = f"HOROVOD_HOST_ID={name}".encode()
-    found = [pid for pid in launcher.named("horovodrun") if mark in environment_of(pid)]
-    return found[0] if found else 0
+    found = [pid for pid in launcher.named("hvd-job") if mark in environment_of(pid)]
+    return parent_of(found[0]) if found else 0
 
 
 def parent_of(pid: int) -> int:
@@ -142,7 +142,9 @@ def test_a_signal_to_an_agent_ends_the_job(launcher: Launcher, name: str, when: 
     else:
         assert wait_until(lambda: len(list(launcher.folder.glob("*.ready"))) == 2)
     number = getattr(signal, name)
-    os.kill(agent_of(launcher, "x"), number)
+    agent = agent_of(launcher, "x")
+    assert agent, process.poll()  # 0 would be the tests themselves
+    os.kill(agent, number)
     time.sleep(0.1)
     (launcher.folder / "go").touch()
     _, err = process.communicate(timeout=DEADLINE)

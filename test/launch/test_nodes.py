@@ -172,9 +172,10 @@ def ancestors(pid: int) -> Iterator[int]:
 def kill(nodes: Nodes, process: subprocess.Popen[str]) -> None:
     """The machine of the node is gone, as far as others can see."""
     own = [pid for pid in nodes.launcher.alive() if process.pid in ancestors(pid)]
-    for pid in own:
-        with contextlib.suppress(ProcessLookupError):  # it ends with the one before
-            os.kill(pid, signal.SIGKILL)
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # none of them sees the end of another one
+        for pid in own:
+            with contextlib.suppress(ProcessLookupError):  # it ends with the one before
+                os.kill(pid, number)
 
 
 def test_node_0_is_killed(nodes: Nodes) -> None:

@@ -40,7 +40,7 @@ if hvd.rank() == 1:
 hvd.synchronize(waits)
 """
 LAYERS_OF_ALL = [f"allreduce.layer.{i}" for i in range(LAYERS)]
-QUICK = ("--grace-seconds", "2")
+QUICK = ("--grace-seconds", "20")
 
 
 def environment(launcher: Launcher, **variables: str) -> dict[str, str]:
