@@ -4,6 +4,7 @@
 #include "guard.h"
 
 #include "base/clock.h"
+#include "base/patience.h"
 #include "base/status.h"
 
 #include <dirent.h>
@@ -253,13 +254,14 @@ static bool kill_children(DIR *processes)
 /* Kills children only: when they are dead, their children become ours. */
 void guard_kill_descendants(const struct guard *guard)
 {
-    int64_t deadline = clock_after(KILL_SECONDS), begin = clock_after(guard->has_agents ? END_SECONDS : 0);
+    int64_t begin = clock_after(guard->has_agents ? END_SECONDS : 0);
+    struct patience patience = patience_of(KILL_SECONDS * CLOCK_SECOND);
     DIR *processes = NULL;
     for (;;) {
         pid_t ended;
         while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
             ;
-        if (ended < 0 || clock_now() > deadline) /* there is no child left, or the kernel can't end it */
+        if (ended < 0 || patience_ends(&patience)) /* there is no child left, or the kernel can't end it */
             break;
         if (!processes)
             processes = opendir("/proc");
