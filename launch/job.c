@@ -153,6 +153,7 @@ static void on_not_started(struct job *job, const struct event *event)
 static void on_signalled(struct job *job, const struct event *event)
 {
     struct table *table = &job->table;
+    int64_t now = clock_now();
     bool first = !(event->signal == SIGINT && job->interrupts > 0);
     if (first) {
         say(table, "%sgot %s; ending the job", event->text, signal_name(event->signal));
@@ -165,8 +166,8 @@ static void on_signalled(struct job *job, const struct event *event)
     if (event->signal != SIGINT)
         return;
     if (job->interrupts++ == 0) {
-        job->interrupted = clock_now();
-    } else if (clock_now() > job->interrupted + (int64_t)(SAME_INTERRUPT * CLOCK_SECOND)) {
+        job->interrupted = now;
+    } else if (now > job->interrupted + (int64_t)(SAME_INTERRUPT * CLOCK_SECOND)) {
         table_end(table, STEP_KILL);
         job->abandoned = !sink_idle(table->out) || !sink_idle(table->err); /* no reader */
     }
