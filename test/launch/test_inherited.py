@@ -186,7 +186,7 @@ print("TOTAL", total, flush=True)
 @pytest.mark.parametrize("words", [["horovodrun"], OPEN_MPI])
 def test_wrapper_that_was_a_rank(starter: Starter, words: list[str]) -> None:
     """The program that it starts is the rank next, and doesn't meet what the wrapper has offered."""
-    result = starter.run(*words, "-np", "2", *starter.launcher.python(WRAPPER), HOROVOD_START_TIMEOUT="20")
+    result = starter.run(*words, "-np", "2", *starter.launcher.python(WRAPPER), HOROVOD_START_TIMEOUT="60")
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("TOTAL 2") == 4, result.stdout
 

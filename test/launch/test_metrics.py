@@ -65,7 +65,7 @@ class Job:
 
 
 def get(port: int, path: str = "/metrics", address: str = "127.0.0.1", **headers: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(address, port, timeout=10)
+    connection = http.client.HTTPConnection(address, port, timeout=60)
     try:
         connection.request("GET", path, headers=headers)
         response = connection.getresponse()

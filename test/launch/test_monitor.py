@@ -208,7 +208,7 @@ def test_interrupted_while_hosts_are_called(launcher: Launcher, on_hosts: OnHost
     monitor = on_hosts.start("--monitor", "-H", "b", "--metrics-port", "0", "--rsh-agent", str(ssh))
     assert wait_until(called.exists)
     end_by_ctrl_c(launcher)
-    _, errors = monitor.communicate(timeout=10)
+    _, errors = monitor.communicate(timeout=60)
     assert (monitor.returncode, errors) == (130, "")
 
 

@@ -63,24 +63,25 @@ def run_until(
     return path.read_text(), code
 
 
+# Before that, a rank that the system keeps from running may be missing as well.
+MISSING = (
+    r"some ranks have waited for others for more than 1 s.*\n"
+    r".*  rank 1: allreduce\.layer\.((?!other).)* and 3 more\n(.*\n)+.*The ranks go on waiting"
+)
+
+
 def test_the_missing_rank_is_named_and_training_goes_on(launcher: Launcher) -> None:
     words = ["--stall-check-warning-time-seconds", "1", *late(launcher, DEADLINE)]
     said, code = run_until(
         launcher,
         words,
-        lambda said: "The ranks go on waiting" in said,
+        lambda said: re.search(MISSING, said) is not None,
         lambda _: (launcher.folder / "go").touch(),
     )
     assert code == 0, said
     assert said.count("went on True") == 3
-    lines = said.splitlines()
-    reports = [line for line in lines if "some ranks have waited for others for more than 1 s" in line]
-    assert reports, said
-    assert all(line.startswith("[0]<stderr>: ") for line in reports), "only rank 0 reports"
-    who = lines[lines.index(reports[0]) + 1]
-    assert "  rank 1: allreduce.layer." in who
-    assert who.endswith("and 3 more")
-    assert "other" not in who
+    reports = re.findall("(.*)some ranks have waited for others for more than 1 s", said)
+    assert all(report.startswith("[0]<stderr>: ") for report in reports), "only rank 0 reports"
     assert "has not answered" not in said, "its engine answers while the program sleeps"
 
 

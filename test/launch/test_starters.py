@@ -148,7 +148,7 @@ def test_a_credential_beside_an_address_that_swallows_packets(
         up = f"</dev/tcp/{SUBNET}.1/29601"
         assert wait_until(lambda: hosts.inside("b", "bash", "-c", up) == 0)
         one, two = (
-            starter.start(hosts.enter(name), RANK=rank, HOROVOD_START_TIMEOUT="3", **given)
+            starter.start(hosts.enter(name), RANK=rank, HOROVOD_START_TIMEOUT="20", **given)
             for name, rank in (("b", "1"), ("a", "2"))
         )
         assert sorted(finish([zero, one, two])) == ["0 3 0 2 0 2 6", "1 3 0 1 1 2 6", "2 3 1 2 0 1 6"]
@@ -300,7 +300,7 @@ def test_a_later_life_elsewhere(starter: Starter) -> None:
     """Each is where its own variables say, and nothing stays where the earlier one was."""
     program = starter.launcher.python(MOVES)
     ranks = [
-        starter.start([], *program, HOROVOD_RANK=str(rank), HOROVOD_SIZE="2", HOROVOD_START_TIMEOUT="20")
+        starter.start([], *program, HOROVOD_RANK=str(rank), HOROVOD_SIZE="2", HOROVOD_START_TIMEOUT="60")
         for rank in range(2)
     ]
     assert finish(ranks) == ["OK", "OK"]
@@ -308,7 +308,7 @@ def test_a_later_life_elsewhere(starter: Starter) -> None:
 
 @pytest.mark.parametrize("address", ["127.0.1.1:29613", "[::1]:29614", "localhost:29615"])
 def test_a_loopback_address(starter: Starter, address: str) -> None:
-    given = {"SIZE": "2", "RENDEZVOUS": address, "SECRET": "secret", "START_TIMEOUT": "20"}
+    given = {"SIZE": "2", "RENDEZVOUS": address, "SECRET": "secret", "START_TIMEOUT": "60"}
     variables = {f"HOROVOD_{name}": text for name, text in given.items()}
     ranks = [starter.start([], HOROVOD_RANK=str(rank), **variables) for rank in range(2)]
     assert sorted(finish(ranks)) == on_one_host(2)
