@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define OPEN_SECONDS  5
-#define CLOSE_SECONDS 1
+#define CLOSE_SECONDS 3
 
 struct metrics_file {
     pthread_t thread;
