@@ -110,7 +110,7 @@ class VirtualHosts:
             self.processes[name] = self.unshare(spaces, BOOT, name)
         self.add_link(SUBNET)
         for name in self.names:
-            assert wait_until(lambda name=name: self.inside(name, "ssh", name, "true") == 0, 20), self.log(
+            assert wait_until(lambda name=name: self.inside(name, "ssh", name, "true") == 0, 60), self.log(
                 name
             )  # type: ignore[misc]
 
@@ -159,7 +159,7 @@ class VirtualHosts:
     def add_link(self, subnet: str) -> None:
         """One more network interface for every host, eth0 or eth1, and a bridge or the wire between them."""
         marks = [self.folder / f"{name}.up" for name in ("switch", *self.names)]
-        assert wait_until(lambda: all(mark.exists() for mark in marks), 20), list(map(self.log, self.names))
+        assert wait_until(lambda: all(mark.exists() for mark in marks), 60), list(map(self.log, self.names))
         device = f"eth{self.links}"
         if self.wire:
             self.add_wire(device)
@@ -185,7 +185,7 @@ class VirtualHosts:
         words = ["setpriv", "--pdeathsig", "KILL", *self.wire, device, *pids]
         self.processes[device] = subprocess.Popen(words, stderr=(self.folder / f"{device}.log").open("ab"))
         tables = [Path(f"/proc/{pid}/net/dev") for pid in pids]
-        made = wait_until(lambda: all(f"{device}:" in table.read_text() for table in tables), 20)
+        made = wait_until(lambda: all(f"{device}:" in table.read_text() for table in tables), 60)
         assert made, self.log(device)
         for name in self.names:
             self.run(name, f"ip link set {device} mtu 9000")  # a program takes its time for every frame

@@ -868,7 +868,7 @@ def test_an_idle_job_sends_nothing(launcher: Launcher, hosts: VirtualHosts, on_h
         return all(idle[name][0] == segments and idle[name][1] - seen <= 12
                    for name, (segments, seen) in before.items())  # fmt: skip
 
-    assert wait_until(is_idle, 20), (before, idle)
+    assert wait_until(is_idle, 60), (before, idle)
     (launcher.folder / "go on").touch()
     marks = [launcher.folder / f"{rank}.went-on" for rank in range(len(places))]
     assert wait_until(lambda: all(mark.exists() for mark in marks))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Launcher
+from conftest import Launcher, wait_until
 
 MOUNT = Path("/sys/fs/cgroup")
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -45,7 +45,14 @@ class Group:
         for pid in (self.folder / "cgroup.procs").read_text().split():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), 9)
-        self.folder.rmdir()
+
+        def is_removed() -> bool:
+            """Not as long as a process that was killed is in it."""
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
+            return not self.folder.exists()
+
+        assert wait_until(is_removed)
 
 
 @pytest.fixture

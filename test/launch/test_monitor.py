@@ -59,11 +59,14 @@ class Monitor:
             self.process = on_hosts.start(
                 "--monitor", *words, "--metrics-discovery", str(self.folder), stderr=messages
             )
-        assert wait_until(lambda: self.process.poll() is not None or any(self.folder.iterdir())), self.text()
+        assert wait_until(lambda: self.process.poll() is not None or self.is_announced()), self.text()
         assert self.process.poll() is None, self.text()
 
     def text(self) -> str:
         return self.messages.read_text()
+
+    def is_announced(self) -> bool:
+        return any(self.folder.glob("*.json"))
 
     def announced(self) -> dict[str, Any]:
         [found] = json.loads(next(self.folder.glob("*.json")).read_text())

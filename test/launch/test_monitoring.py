@@ -160,7 +160,7 @@ def test_a_prometheus_finds_a_job_and_every_panel_has_data(launcher: Launcher, o
     [target] = json.loads(instance.read_text())[0]["targets"]
     for title, expression in targets():
         text = expression.replace("$job", target).replace("$__rate_interval", "5s")
-        assert wait_until(lambda text=text: "=>" in prometheus.ask(text), 30), (title, text)
+        assert wait_until(lambda text=text: "=>" in prometheus.ask(text), 60), (title, text)
     assert "firing" not in prometheus.ask("ALERTS")
     stop.touch()
     assert job.wait(60) == 0
