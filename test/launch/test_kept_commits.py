@@ -34,6 +34,7 @@ def train(state):
             hvd.barrier()
             if hvd.rank() == 0 and "ONCE" in os.environ:
                 open(sys.argv[1], "w").close()
+            hvd.barrier()
             os.kill(os.getpid(), signal.SIGKILL)
 
 hvd.init()
