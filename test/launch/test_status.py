@@ -234,10 +234,15 @@ def test_question_by_a_signal(launcher: Launcher) -> None:
         job = launcher.start("-np", "3", *launcher.python(PROGRAM), "sleep", stderr=file)
     status_until(launcher, r"wait for it in allreduce\.loss", 3)
     said = "ranks 0, 2 wait for it in allreduce.loss, for"
-    for times in (1, 2):
+
+    def answers() -> list[str]:
+        """The rows of rank 1 so far, after one more question."""
+        before = path.read_text().count(said)
         job.send_signal(signal.SIGQUIT)
-        assert wait_until(lambda times=times: path.read_text().count(said) == times), path.read_text()
-    assert re.search(r"^1 .* GB  sleeps \S+\.py:\d+ +<- late$", path.read_text(), re.MULTILINE)
+        assert wait_until(lambda: path.read_text().count(said) > before), path.read_text()
+        return re.findall(r"^1 .* GB  sleeps \S+\.py:\d+ +<- late$", path.read_text(), re.MULTILINE)
+
+    assert wait_until(lambda: len(answers()) >= 2), path.read_text()  # a busy rank may answer too late
     status_until(launcher, r"wait for it in allreduce\.loss", 3)
     assert job.poll() is None, "the job goes on"
 
