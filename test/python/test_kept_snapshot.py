@@ -18,7 +18,7 @@ from horovod.common import kept_snapshot, snapshot_server
 from horovod.common.elastic import ObjectState
 from horovod.common.kept_snapshot import KeptSnapshot
 
-DEADLINE = 30
+DEADLINE = 60
 
 
 @pytest.fixture

@@ -393,7 +393,7 @@ def test_collector() -> None:
     for call in (collect[0], collect[1]):
         other = threading.Thread(target=call, args=("whatever",))
         other.start()
-        other.join(30)
+        other.join(60)
         collect[0]("whatever")
     assert places == [1, 0, 1, 0, 0, 1, 0] and firsts == [0, 3, 4, 5, 6]
     assert streams == {}  # these parameters are on no device
@@ -450,7 +450,7 @@ def test_shutdown_beside_a_waiting_thread(rank: int, size: int) -> None:
     thread.start()
     hvd.barrier()
     hvd.shutdown()
-    thread.join(30)
+    thread.join(60)
     assert len(errors) == 1
     hvd.init()
     np.testing.assert_allclose(hvd.allreduce(np.ones(3), op=hvd.Sum), size)
@@ -493,9 +493,12 @@ def test_forked_beside_a_waiting_thread(size: int) -> None:
     """The child has no such thread: a job of its own must not wait for it."""
     if size == 1:
         pytest.skip("one rank alone never waits")
-    handle = hvd.allreduce_async(np.ones(2), name="waited for in a thread", op=hvd.Sum)
+
+    def start() -> Any:
+        return hvd.allreduce_async(np.ones(2), name="waited for in a thread", op=hvd.Sum)
+
     if hvd.rank() == 0:
-        thread = threading.Thread(target=hvd.synchronize, args=(handle,))
+        thread = threading.Thread(target=hvd.synchronize, args=(start(),))
         thread.start()
         time.sleep(0.05)
         child = os.fork()
@@ -512,7 +515,7 @@ def test_forked_beside_a_waiting_thread(size: int) -> None:
         thread.join(60)
         assert not thread.is_alive()
     else:
-        hvd.synchronize(handle)
+        hvd.synchronize(start())
 
 
 def test_forked_child_that_exits_normally(size: int) -> None:
@@ -570,7 +573,7 @@ def test_shutdown_beside_a_thread_that_adds_a_set(rank: int, size: int) -> None:
         thread.start()
         wait_for_another("add_process_set", before)
         hvd.shutdown()
-        thread.join(30)
+        thread.join(60)
         assert "shutdown() was called meanwhile" in str(caught[0])
     else:
         wait_for_a_shutdown()

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import horovod.torch as hvd  # noqa: E402
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 class Halted:

@@ -234,7 +234,7 @@ def batches(framework: Framework, operations: Sequence[Operation]) -> Iterator[l
             yield together[first : first + BATCH]
 
 
-@pytest.mark.timeout(120 + 0.7 * COUNT)  # JAX compiles nearly every one
+@pytest.mark.timeout(300 + 0.7 * COUNT)  # JAX compiles nearly every one
 def test_random_operations(framework: Any, rank: int, size: int) -> None:
     seed = int(os.environ.get("HOROVOD_TEST_SEED") or random.randrange(1 << 31))
     seed = int(horovod.broadcast(np.array([seed]), 0)[0])
