@@ -26,15 +26,14 @@ def script(launcher: Launcher) -> Path:
 
 def test_a_killed_rank_is_replaced(launcher: Launcher) -> None:
     report = launcher.folder / "report.html"
-    job = Job(launcher, "-np", "3", "--min-np", "2", "-H", "localhost:3", "--report", str(report))
+    options = ["-np", "3", "--min-np", "2", "-H", "localhost:3", "--report", str(report)]
+    job = Job(launcher, *options, steps=ENDLESS)
     job.wait_for("step 20 with")
     survivors = job.ranks()
     os.kill(survivors.pop(), signal.SIGKILL)
-    job.wait_for("with 2 ranks")
-    job.wait_for("epoch 2 has begun with 3 ranks")
+    job.wait_for_sizes(3, 2, 3)
     assert set(survivors) < set(job.ranks())
-    text = job.finish()
-    assert sizes(text) == [3, 2, 3]
+    text = job.interrupt()
     changed = r"; its ranks changed 2 times \(1 lost or removed, 1 added\), which took \d+\.\d s"
     assert re.search(changed, report.read_text())
     assert re.search(
@@ -53,19 +52,19 @@ def test_the_host_of_a_killed_rank_is_left_out(launcher: Launcher) -> None:
 
 def test_hosts_come_and_go(launcher: Launcher, script: Path) -> None:
     options = ["-np", "2", "--max-np", "6", "--min-np", "1", "--host-discovery-script", str(script)]
-    job = Job(launcher, *options, pause="40")
+    job = Job(launcher, *options, steps=ENDLESS)
     job.wait_for("step 20 with")
     (launcher.folder / "hosts").write_text("localhost:2\n\n  127.0.0.1 : 2 \n")
-    job.wait_for("with 4 ranks")
+    job.wait_for_sizes(2, 4)
     (launcher.folder / "hosts").write_text("127.0.0.1:2\n")
-    text = job.finish()
-    assert sizes(text) == [2, 4, 2]
+    job.wait_for_sizes(2, 4, 2)
+    text = job.interrupt()
     assert "its place was taken away" in text
 
 
 def test_too_few_slots_end_the_job(launcher: Launcher, script: Path) -> None:
     options = ["-np", "2", "--min-np", "2", "--elastic-timeout", "2"]
-    job = Job(launcher, *options, "--host-discovery-script", str(script), pause="40")
+    job = Job(launcher, *options, "--host-discovery-script", str(script), steps=ENDLESS)
     job.wait_for("step 20 with")
     (launcher.folder / "hosts").write_text("localhost:1\n")
     runs = launcher.folder / "runs"
@@ -95,7 +94,7 @@ def test_a_job_waits_for_its_first_hosts(launcher: Launcher, script: Path) -> No
 
 
 def test_the_reset_limit(launcher: Launcher) -> None:
-    job = Job(launcher, "-np", "3", "--min-np", "1", "--reset-limit", "0", "-H", "localhost:3")
+    job = Job(launcher, "-np", "3", "--min-np", "1", "--reset-limit", "0", "-H", "localhost:3", steps=ENDLESS)
     job.wait_for("step 20 with")
     os.kill(job.ranks()[-1], signal.SIGKILL)
     text = job.finish(exit_code=1)
@@ -128,23 +127,25 @@ def test_a_script_that_fails_first(launcher: Launcher, content: str, words: str)
 def test_a_script_that_fails_later(launcher: Launcher, content: str, words: str) -> None:
     switch = launcher.folder / "switch"
     script = f"if [ -e {switch} ]; then {content}; else echo localhost:2; fi"
-    job = Job(launcher, "-np", "2", "--host-discovery-script", script)
+    job = Job(launcher, "-np", "2", "--host-discovery-script", script, steps=ENDLESS)
     job.wait_for("step 20 with")
     switch.touch()
-    text = job.finish()
-    assert words in text
-    assert sizes(text) == [2]
+    job.wait_for(re.escape(words))
+    job.wait_for_steps(20)
+    assert sizes(job.interrupt()) == [2]
 
 
 def test_one_empty_answer_of_the_script(launcher: Launcher) -> None:
     """What one run leaves out stays; what two leave out goes."""
-    switch = launcher.folder / "switch"
-    script = f"echo localhost:1; if ! rm {switch} 2>/dev/null; then echo 127.0.0.1:1; fi"
-    job = Job(launcher, "-np", "2", "--min-np", "1", "--host-discovery-script", script)
+    switch, runs = launcher.folder / "switch", launcher.folder / "runs"
+    script = f"echo >>{runs}; echo localhost:1; if ! rm {switch} 2>/dev/null; then echo 127.0.0.1:1; fi"
+    job = Job(launcher, "-np", "2", "--min-np", "1", "--host-discovery-script", script, steps=ENDLESS)
     job.wait_for("step 20 with")
     switch.touch()
     assert wait_until(lambda: not switch.exists(), DEADLINE)
-    text = job.finish()
+    seen = runs.stat().st_size
+    assert wait_until(lambda: runs.stat().st_size >= seen + 2, DEADLINE)  # the run after it has ended
+    text = job.interrupt()
     assert sizes(text) == [2]
     assert "is to end" not in text
 
@@ -156,10 +157,12 @@ def test_without_a_maximum_the_job_does_not_grow(launcher: Launcher, script: Pat
 
 
 def test_a_stopped_rank_is_killed(launcher: Launcher) -> None:
-    job = Job(launcher, "-np", "3", "--min-np", "2", "-H", "localhost:3", HOROVOD_TIMEOUT="2")
+    options = ["-np", "3", "--min-np", "2", "-H", "localhost:3"]
+    job = Job(launcher, *options, steps=ENDLESS, HOROVOD_TIMEOUT="2")
     job.wait_for("step 20 with")
     os.kill(job.ranks()[-1], signal.SIGSTOP)
-    text = job.finish()
+    job.wait_for("step [0-9]+ with 2 ranks")
+    text = job.interrupt()
     assert sizes(text)[:2] == [3, 2]
     assert "is to end: it did not come back when all others did" in text
 
@@ -200,7 +203,8 @@ def test_a_launcher_that_was_stopped_gives_more_time(launcher: Launcher) -> None
 
 def test_the_end_names_processes(launcher: Launcher) -> None:
     """The process that has failed before had the same rank as the last one."""
-    job = Job(launcher, "-np", "2", "--min-np", "2", "--failed-slot", "restart:1", "-H", "localhost:2")
+    options = ["-np", "2", "--min-np", "2", "--failed-slot", "restart:1", "-H", "localhost:2"]
+    job = Job(launcher, *options, steps=ENDLESS)
     for number in range(2):
         job.wait_for("step [0-9]+ with", 20 * (number + 1))
         os.kill(job.ranks()[-1], signal.SIGKILL)
@@ -213,7 +217,8 @@ def test_the_end_names_processes(launcher: Launcher) -> None:
 
 
 def test_even_the_last_host_is_left_out(launcher: Launcher) -> None:
-    job = Job(launcher, "-np", "2", "--min-np", "1", "--failed-slot", "drop-host", "-H", "localhost:2")
+    options = ["-np", "2", "--min-np", "1", "--failed-slot", "drop-host", "-H", "localhost:2"]
+    job = Job(launcher, *options, steps=ENDLESS)
     job.wait_for("step 20 with")
     os.kill(job.ranks()[-1], signal.SIGKILL)
     text = job.finish(exit_code=137)
@@ -235,14 +240,15 @@ def test_ranks_wait_for_a_process_that_starts(launcher: Launcher, script: Path) 
 
 def test_ctrl_c_leaves_nothing(launcher: Launcher) -> None:
     script = "sleep 1000 & echo localhost:2"
-    job = Job(launcher, "-np", "2", "--host-discovery-script", script)
+    job = Job(launcher, "-np", "2", "--host-discovery-script", script, steps=ENDLESS)
     job.wait_for("step 20 with")
     job.process.send_signal(signal.SIGINT)
     job.finish(exit_code=130)
 
 
 def test_output_is_labelled_by_process(launcher: Launcher) -> None:
-    job = Job(launcher, "-np", "2", "--min-np", "1", "--failed-slot", "restart:2", "-H", "localhost:2")
+    options = ["-np", "2", "--min-np", "1", "--failed-slot", "restart:2", "-H", "localhost:2"]
+    job = Job(launcher, *options, pause="40")
     job.wait_for("step 20 with")
     os.kill(job.ranks()[-1], signal.SIGKILL)
     text = job.finish()
@@ -337,12 +343,13 @@ def test_rows_of_ended_processes_are_released(launcher: Launcher, script: Path) 
 def test_a_spare_takes_the_place_of_a_killed_rank(launcher: Launcher) -> None:
     """The others change once, and their number stays."""
     options = ["-np", "2", "--min-np", "1", "--spares", "1", "-H", "localhost:3"]
-    job = Job(launcher, *options)
+    job = Job(launcher, *options, steps=ENDLESS)
     assert wait_until(lambda: len(job.ranks()) == 3, DEADLINE)
     job.wait_for("step 20 with")
     os.kill(job.ranks()[1], signal.SIGKILL)
     job.wait_for("epoch 1 has begun with 2 ranks")
-    text = job.finish()
+    job.wait_for_steps(20)
+    text = job.interrupt()
     assert sizes(text) == [2]
     assert "epoch 2" not in text
 
@@ -365,7 +372,7 @@ def test_a_rank_that_is_needed_leaves_at_the_second_sigterm(launcher: Launcher) 
     last = job.ranks()[-1]
     os.kill(last, signal.SIGTERM)
     job.wait_for("was asked to leave")
-    job.wait_for("step [0-9]+ with", 60)
+    job.wait_for_steps(40)
     os.kill(last, signal.SIGTERM)
     text = job.finish(exit_code=143)
     assert "was killed by SIGTERM" in text
