@@ -209,7 +209,7 @@ class ElasticJob:
         for rank, slot in enumerate(members):
             self.server.send_news(JOB, slot, "epoch", self.epoch, rank, len(members))
 
-    def until(self, condition: Callable[[], bool], seconds: float = 40) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = DEADLINE) -> None:
         end = time.monotonic() + seconds
         while not condition():
             self.advance()

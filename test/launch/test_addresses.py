@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from conftest import Launcher, OnHosts
-from virtual_hosts import NAMES, SUBNET, VirtualHosts
+from virtual_hosts import DEADLINE, NAMES, SUBNET, VirtualHosts, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 # On every host alike: one address, which is that of all; no carrier; packets to it vanish on the other hosts.
@@ -95,7 +96,7 @@ def of_hosts(patterns: set[str], *numbers: int) -> dict[str, set[str]]:
 def test_interfaces(launcher: Launcher, on_hosts: OnHosts, interfaces: str, expected: set[str]) -> None:
     """Ranks connect although some addresses lead nowhere, and listen on these interfaces only."""
     words = ["--network-interface", interfaces] if interfaces else []
-    result = on_hosts.run(*words, "--start-timeout", "15", "-H", "b:1,c:1,a:1", *launcher.python(TRAIN))
+    result = on_hosts.run(*words, "--start-timeout", "60", "-H", "b:1,c:1,a:1", *launcher.python(TRAIN))
     assert addresses(result) == of_hosts(expected, 1, 2, 3)
 
 
@@ -189,12 +190,12 @@ class Job:
 
     def start_rank(self, host: str, rank: int, **variables: str) -> subprocess.Popen[str]:
         given = {"RENDEZVOUS": self.rendezvous, "SECRET": "secret", "RANK": str(rank), "SIZE": "2"}
-        given |= {"START_TIMEOUT": "20"} | variables
+        given |= {"START_TIMEOUT": "60"} | variables
         return self.start(host, self.script, **{f"HOROVOD_{name}": text for name, text in given.items()})
 
 
 def ends_well(process: subprocess.Popen[str]) -> str:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, err
     return out
 
@@ -260,14 +261,16 @@ def test_a_published_port(hosts: VirtualHosts, on_hosts: OnHosts) -> None:
         assert f"{SUBNET}.3" in ends_well(job.start_rank("c", 1, **only))
         assert f"{SUBNET}.2 22000" in ends_well(inner)
         # Without it: what was tried, from where, and with what outcome.
-        inner = job.start_rank("b", 0, PORTS="22000", START_TIMEOUT="3", **only)
+        job.start_rank("b", 0, PORTS="22000", **only)
+        serves = ["bash", "-c", f"exec 3<>/dev/tcp/{SUBNET}.2/23000"]
+        assert wait_until(lambda: hosts.inside("b", *serves) == 0)
         outer = job.start_rank("c", 1, START_TIMEOUT="3", **only)
-        error = outer.communicate(timeout=60)[1]
-        inner.communicate(timeout=60)
+        error = outer.communicate(timeout=DEADLINE)[1]
     finally:
         assert hosts.inside("c", *(word.replace("%s", "del") for word in unreachable)) == 0
-    for pid in on_hosts.launcher.alive():  # the forwarder
-        os.kill(pid, signal.SIGKILL)
+    for pid in on_hosts.launcher.alive():  # the forwarder, and rank 0, which waits
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     assert f"rank 1 (host c) tried: {SUBNET}.2 port 22000: No route to host" in error
 
 
@@ -319,7 +322,7 @@ def test_own_name_means_loopback(
     """Debian's default, and 172.17.0.1 is an address of both hosts: another program listens there on b."""
     pytest.importorskip("torch")
     names({"a": f"127.0.1.1 a\n{SUBNET}.2 b\n", "b": f"127.0.1.1 b\n{SUBNET}.1 a\n"})
-    words = ["--network-interface", "docker0,eth0", "--start-timeout", "15"]
+    words = ["--network-interface", "docker0,eth0", "--start-timeout", "60"]
     result = on_hosts.run(*words, "-H", "a:1,b:1", *launcher.python(DISTRIBUTED.replace("OPERATION", "SUM")))
     lines = ["[0]<stdout>: 3 a", "[1]<stdout>: 3 b"]
     assert sorted(result.stdout.splitlines()) == lines, result.stderr
@@ -339,7 +342,7 @@ def test_name_unknown_and_ipv6_only(
         assert hosts.inside(name, "ip", "-4", "address", "flush", "dev", "hole0") == 0
     try:
         program = launcher.python(DISTRIBUTED.replace("OPERATION", "BOR"))  # by Gloo
-        result = on_hosts.run("--start-timeout", "15", "-H", "localhost:1,b:1", *program)
+        result = on_hosts.run("--start-timeout", "60", "-H", "localhost:1,b:1", *program)
     finally:
         for i, name in enumerate(NAMES[:2], 1):
             hosts.inside(name, "ip", "link", "set", "docker0", "up")

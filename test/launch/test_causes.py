@@ -79,8 +79,8 @@ def test_an_exit_on_slow_links_is_one_cause(slow_hosts: OnHosts, victim: int, ru
 def test_a_cut_between_two_hosts_names_both(launcher: Launcher, hosts: VirtualHosts, cut: Cut) -> None:
     """And no other one; `python test/launch/cuts.py` draws more."""
     layout = Layout(HOSTS)
-    outcome = cuts.run(hosts, launcher.program, cut, 2, layout, delay=random.uniform(0, 0.3))
-    assert outcome.causes and not cuts.explain(cut, 2, outcome, layout), outcome
+    outcome = cuts.run(hosts, launcher.program, cut, 3, layout, delay=random.uniform(0, 0.3))
+    assert outcome.causes and not cuts.explain(cut, 3, outcome, layout), outcome
     assert launcher.none_alive()
 
 
@@ -121,9 +121,9 @@ hvd.shutdown()
 
 def test_a_rank_stops_after_others_have_left(launcher: Launcher, slow_hosts: OnHosts) -> None:
     """In the last operation of a process set, when the other ranks have left: the wait must still end."""
-    words = ["--timeout-seconds", "2", "--grace-seconds", "1", "-H", ",".join(f"{name}:1" for name in HOSTS)]
+    words = ["--timeout-seconds", "3", "--grace-seconds", "1", "-H", ",".join(f"{name}:1" for name in HOSTS)]
     slow_hosts.run(*words, *launcher.python(LATE))
-    assert "host c (rank 2) has not answered for 2 s" in (launcher.folder / "1.error").read_text()
+    assert "host c (rank 2) has not answered for 3 s" in (launcher.folder / "1.error").read_text()
 
 
 PAIR = """
@@ -148,7 +148,7 @@ except hvd.HorovodInternalError as error:
 def test_a_host_is_cut_off_while_only_a_process_set_waits(launcher: Launcher, on_hosts: OnHosts) -> None:
     """Ranks outside the set still detect which host is cut off."""
     layout = ",".join(f"{name}:1" for name in HOSTS)
-    words = ["--timeout-seconds", "2", "--grace-seconds", "1", "-H", layout, *launcher.python(PAIR)]
+    words = ["--timeout-seconds", "3", "--grace-seconds", "1", "-H", layout, *launcher.python(PAIR)]
     process = on_hosts.start(*words)
     cut = Cut("b", "acd", 60)
     try:

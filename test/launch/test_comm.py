@@ -87,15 +87,16 @@ def test_lists_that_make_no_sense(launcher: Launcher, comm: str, problem: str) -
 
 
 THREADS = """
-import os, time
+import contextlib, os, time
 import horovod as hvd
 allowed = os.sched_getaffinity(0)
 hvd.init()
 deadline = time.monotonic() + {seconds}
 bound = []
 while not bound and time.monotonic() < deadline:  # the thread binds itself, once it runs
-    threads = [os.sched_getaffinity(int(name)) for name in os.listdir("/proc/self/task")]
-    bound = [sorted(cores) for cores in threads if cores != allowed]
+    for name in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):
+            bound += [sorted(cores) for cores in [os.sched_getaffinity(int(name))] if cores != allowed]
     time.sleep(0.01)
 print(hvd.rank(), *bound)
 """

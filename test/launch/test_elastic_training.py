@@ -191,8 +191,10 @@ def test_many_resets_use_no_more(job: ElasticJob) -> None:
     job.stop()
     job.finish()
     used = [[int(word) for word in line] for line in job.lines("0", "USED")]
-    assert used[-1][:2] == used[settled][:2], used
-    assert used[-1][2] - used[settled][2] < 1000, used
+    # The least of five: a thread that was joined may still be seen for a moment.
+    before, after = ([*map(min, zip(*part, strict=True))] for part in (used[settled:][:5], used[-5:]))
+    assert after[:2] == before[:2], used
+    assert after[2] - before[2] < 1000, used
 
 
 def kill_at_random(job: ElasticJob, kills: int, seed: int) -> None:

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from conftest import Launcher, wait_until
+from conftest import DEADLINE, Launcher, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,7 +85,7 @@ def test_the_secret_is_on_no_command_line(launcher: Launcher) -> None:
             continue
     assert secret not in Path(f"/proc/{process.pid}/environ").read_bytes()
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=DEADLINE)
     assert "HOROVOD_RANK=1" in err
     assert secret.decode() not in err
 
