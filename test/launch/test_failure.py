@@ -34,14 +34,14 @@ def test_signal(launcher: Launcher, name: str) -> None:
 def test_an_end_that_is_read_late(launcher: Launcher) -> None:
     """The launcher stands still while a rank is killed, and until the others' time to end is over."""
     late = "until [ -e go ]; do sleep 0.01; done; kill -USR1 $$"
-    process = launcher.start("-np", "2", "--grace-seconds", "2", *only_rank(0, "exit 3", late))
+    process = launcher.start("-np", "2", "--grace-seconds", "4", *only_rank(0, "exit 3", late))
     assert process.stderr
-    assert "ended with exit code 3; the others get 2 s" in process.stderr.readline()
+    assert "ended with exit code 3; the others get 4 s" in process.stderr.readline()
     (own,) = launcher.named("hvd-job")
     os.kill(own, signal.SIGSTOP)
     (launcher.folder / "go").touch()
     assert wait_until(lambda: not launcher.named("bash"))
-    time.sleep(2.1)
+    time.sleep(4.1)
     os.kill(own, signal.SIGCONT)
     _, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 128 + signal.SIGUSR1
@@ -215,7 +215,8 @@ def test_what_left_its_group_is_ended(launcher: Launcher) -> None:
 
 
 def test_what_a_rank_leaves_behind_may_finish(launcher: Launcher) -> None:
-    result = launcher.run("-np", "2", "bash", "-c", "(sleep 0.2; echo done) & exit 0")
+    until_it_is_reaped = "while kill -0 $$ 2>/dev/null; do sleep 0.01; done"
+    result = launcher.run("-np", "2", "bash", "-c", f"({until_it_is_reaped}; echo done) & exit 0")
     assert result.stdout.count("done") == 2
     assert result.stderr == ""  # the orphans were reaped, too
     assert result.returncode == 0
