@@ -291,8 +291,8 @@ static void send_waiting(struct gathering *gathering)
     }
 }
 
-/* Waits until then for connections and for what they say. */
-static hvd_code hear(struct gathering *gathering, int64_t until, hvd_status *status)
+/* Waits until then for connections and for what they send. */
+static hvd_code receive(struct gathering *gathering, int64_t until, hvd_status *status)
 {
     struct poller_news news[NEWS];
     bool arrived = false;
@@ -312,8 +312,8 @@ static hvd_code hear(struct gathering *gathering, int64_t until, hvd_status *sta
     return HVD_OK;
 }
 
-/* Returns false while a node has connected that could not be told why the job ends. */
-static bool all_have_said(const struct gathering *gathering)
+/* Returns false while a node has connected that is not yet known, and so would not get why the job ends. */
+static bool all_have_reported(const struct gathering *gathering)
 {
     for (const struct arrival *each = gathering->list; each; each = each->next) {
         if (!*each->hello.release)
@@ -322,7 +322,7 @@ static bool all_have_said(const struct gathering *gathering)
     return true;
 }
 
-/* A busy machine may have kept this process from hearing what had arrived when the time was over. */
+/* A busy machine may have kept this process from reading what had arrived when the time was over. */
 static hvd_code wait_for_nodes(struct gathering *gathering, const struct guard *guard, int *exit_code,
                                hvd_status *status)
 {
@@ -336,9 +336,9 @@ static hvd_code wait_for_nodes(struct gathering *gathering, const struct guard *
             send_waiting(gathering);
             next = now + WAITING;
         }
-        TRY(hear(gathering, (signal && all_have_said(gathering)) || now > deadline ? now : now + TICK,
-                 status));
-        if (signal && (now > end || all_have_said(gathering))) {
+        TRY(receive(gathering, (signal && all_have_reported(gathering)) || now > deadline ? now : now + TICK,
+                    status));
+        if (signal && (now > end || all_have_reported(gathering))) {
             *exit_code = 128 + signal;
             return status_set(status, HVD_INTERRUPTED, "got %s; ending the job", signal_name(signal));
         }
