@@ -145,7 +145,10 @@ def lonely(code: str, seconds: float = 100, **more: str) -> subprocess.Popen[str
         text=True,
         env=environment | more,
     )
-    assert process.stdout and process.stdout.readline() == "begin\n"
+    begin = b""
+    while not begin.endswith(b"\n") and (byte := os.read(process.stdout.fileno(), 1)):  # type: ignore[union-attr]
+        begin += byte  # readline() might take more, which communicate() would not return
+    assert begin == b"begin\n"
     return process
 
 
