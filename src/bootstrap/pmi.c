@@ -15,7 +15,7 @@
 
 #define LINE_LIMIT    (PMI_VALUE_LIMIT + 512)
 #define KEY           "horovod-rendezvous"
-#define FINALIZE_TIME CLOCK_SECOND
+#define FINALIZE_TIME (10 * CLOCK_SECOND) /* a manager that ended is noticed earlier */
 
 struct exchange {
     int fd;

@@ -18,6 +18,7 @@
 
 #define SECRET "the secret of this test"
 #define TCP    1
+#define YOUTH  (60 * CLOCK_SECOND) /* so that no newcomer ages while this thread is kept from running */
 
 struct bench {
     struct settings settings;
@@ -55,6 +56,8 @@ static int dial(const struct bench *bench)
 {
     int fd = socket_connect_numeric("127.0.0.1", bench->port);
     assert_true(fd >= 0 && socket_wait(fd, POLLOUT, clock_after(10)));
+    /* The last message of the kernels' handshake may still be on its way. */
+    assert_true(socket_wait(bench->acceptor.admission.listeners[0].fd, POLLIN, clock_after(10)));
     return fd;
 }
 
@@ -97,13 +100,17 @@ TEST(test_flood_is_bounded)
     int fds[UNAUTHENTICATED_LIMIT + MORE], dropped = 0;
     bench_open(&bench);
     for (int i = 0; i < UNAUTHENTICATED_LIMIT + MORE; i++) {
+        if (i == UNAUTHENTICATED_LIMIT)
+            age_newcomers(&bench, -YOUTH);
         fds[i] = dial(&bench);
         turn(&bench);
     }
+    for (int64_t end = clock_after(10); !bench.acceptor.admission.paused_until; turn(&bench))
+        assert_true(clock_now() < end); /* a pause was just over */
     assert_int_equal(bench.acceptor.admission.count, UNAUTHENTICATED_LIMIT);
-    assert_true(bench.acceptor.admission.paused_until && bench.hub.connector->next != CLOCK_NEVER);
+    assert_true(bench.hub.connector->next != CLOCK_NEVER);
     assert_false(is_dropped(fds[0]));
-    age_newcomers(&bench, UNAUTHENTICATED_GRACE);
+    age_newcomers(&bench, YOUTH + UNAUTHENTICATED_GRACE);
     bench.acceptor.admission.paused_until = 1;
     turn(&bench); /* the pause is over */
     turn(&bench);
@@ -205,6 +212,7 @@ TEST(test_dripping_hello_ends_in_time)
     bench_open(&bench);
     const struct target target = target_of(&bench);
     int fd = dial(&bench), seconds = 0;
+    int64_t begun = clock_now();
     ASSERT_OK(handshake_initiate(&handshake, SECRET, &target.claim, "rank 0", &check_status));
     for (turn(&bench); !is_dropped(fd); turn(&bench)) {
         assert_true(seconds < UNAUTHENTICATED_TIME / CLOCK_SECOND);
@@ -212,7 +220,7 @@ TEST(test_dripping_hello_ends_in_time)
         check_that_a_rank_gets_in(&target);
         age_newcomers(&bench, CLOCK_SECOND);
     }
-    assert_int_equal(seconds, UNAUTHENTICATED_TIME / CLOCK_SECOND);
+    assert_true(seconds * CLOCK_SECOND + clock_now() - begun >= UNAUTHENTICATED_TIME);
     close(fd);
     bench_close(&bench);
 }

@@ -6,6 +6,18 @@
 
 #include <unistd.h>
 
+/* Returns true if a newcomer of this age must wait; asks again where this thread was kept from running. */
+static bool waits(int listener, int64_t age, bool is_silent)
+{
+    int64_t now, until;
+    do {
+        now = clock_now();
+        until = admission_wait(listener, now - age, is_silent);
+    } while (clock_now() - now > CLOCK_SECOND / 100);
+    assert_true(!until || until > now);
+    return until;
+}
+
 /* The oldest may go the sooner, the more connections wait for its place. */
 TEST(test_grace_falls_in_a_flood)
 {
@@ -13,17 +25,17 @@ TEST(test_grace_falls_in_a_flood)
     int fds[WAITING], port = 0, listener = socket_listen("127.0.0.1", &port);
     unsigned waiting = 0, limit = 1;
     int64_t nearly = UNAUTHENTICATED_GRACE - CLOCK_SECOND / 20;
-    assert_true(admission_wait(listener, clock_now() - nearly, true) > clock_now());
-    assert_int_equal(admission_wait(listener, clock_now() - UNAUTHENTICATED_GRACE, true), 0);
+    assert_true(waits(listener, nearly, true));
+    assert_false(waits(listener, UNAUTHENTICATED_GRACE, true));
     for (int i = 0; i < WAITING; i++)
         assert_true((fds[i] = socket_connect_numeric("127.0.0.1", port)) >= 0);
-    for (int64_t end = clock_after(10); waiting < WAITING && waiting < limit; usleep(1000)) {
+    for (int64_t end = clock_after(60); waiting < WAITING && waiting < limit; usleep(1000)) {
         assert_true(socket_backlog(listener, &waiting, &limit));
         assert_true(clock_now() < end);
     }
-    assert_int_equal(admission_wait(listener, clock_now() - nearly, true), 0);
-    assert_true(admission_wait(listener, clock_now(), true) > 0);
-    assert_true(admission_wait(listener, clock_now() - nearly, false) > 0); /* it has sent its hello */
+    assert_false(waits(listener, nearly, true));
+    assert_true(waits(listener, 0, true));
+    assert_true(waits(listener, nearly, false)); /* it has sent its hello */
     assert_false(socket_backlog(fds[0], &waiting, &limit));
     for (int i = 0; i < WAITING; i++)
         close(fds[i]);

@@ -612,19 +612,20 @@ TEST(test_addresses_are_tried_side_by_side)
     assert_true(closed >= 0 && silent >= 0);
     socket_close(&closed);
     snprintf(list, sizeof list, "127.0.0.1:%d,127.0.0.1:%d,%s", closed_port, silent_port, place->address);
-    ASSERT_OK(rendezvous_connect(list, SECRET, false, clock_after(4), NULL, &client, &check_status));
+    ASSERT_OK(rendezvous_connect(list, SECRET, false, clock_after(DEADLINE), NULL, &client, &check_status));
     rendezvous_close(client);
     snprintf(list, sizeof list, "127.0.0.1:%d,127.0.0.1:%d", closed_port, silent_port);
     hvd_status status;
-    assert_int_equal(rendezvous_connect(list, SECRET, false, clock_after(1), NULL, &client, &status),
+    assert_int_equal(rendezvous_connect(list, SECRET, false, clock_after(3), NULL, &client, &status),
                      HVD_TIMED_OUT);
     check_text(status.text,
                "127.0.0.1 (from 127.0.0.1): Connection refused; 127.0.0.1 (from 127.0.0.1): no end of the");
     check_text(status.text, "the time to start is over (HOROVOD_START_TIMEOUT)");
     /* A server that refuses is the cause, whatever happens at the other addresses. */
     snprintf(list, sizeof list, "127.0.0.1:%d,%s", closed_port, place->address);
-    ASSERT_FAILS(rendezvous_connect(list, "another", false, clock_after(4), NULL, &client, &check_status),
-                 HVD_REFUSED, "HOROVOD_SECRET");
+    ASSERT_FAILS(
+        rendezvous_connect(list, "another", false, clock_after(DEADLINE), NULL, &client, &check_status),
+        HVD_REFUSED, "HOROVOD_SECRET");
     socket_close(&silent);
 }
 
