@@ -547,7 +547,7 @@ static void nobody_waits(struct member *member)
         fill(data, ELEMENTS, member->rank + 1);
         hvd_handle *handle = submit_sum(member, NULL, data, ELEMENTS, 0);
         hvd_status status;
-        int64_t deadline = clock_after(20);
+        int64_t deadline = clock_after(60);
         while (hvd_test(handle, &status) == HVD_IN_PROGRESS) {
             CHECK(clock_now() < deadline, "round %d: the end of the collective was not seen", round);
             usleep(200);
@@ -842,12 +842,12 @@ static void failing(struct member *member)
         hvd_handle *handle = NULL;
         code = hvd_submit(member->context, &request, &handle, &status);
         if (!code)
-            code = hvd_wait(handle, 30, &status);
+            code = hvd_wait(handle, 60, &status);
         CHECK(code != HVD_IN_PROGRESS, "collective %d does not end", i);
         hvd_release(handle);
     }
     CHECK(code && strstr(status.text, text), "%s: %s", hvd_code_name(code), status.text);
-    int64_t deadline = clock_after(20);
+    int64_t deadline = clock_after(60);
     while (!hvd_health(member->context, &status)) /* the rest of the turn in which the handle ended */
         CHECK(clock_now() < deadline, "the context has not failed");
     CHECK(strstr(status.text, text), "%s", status.text);

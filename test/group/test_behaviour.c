@@ -61,8 +61,8 @@ static void waited_for_one(struct member *member)
             snprintf(name, sizeof name, "tensor%d", i);
             handles[i] = submit_sum(member, name, &data[i], 1, 0);
         }
-        CHECK_OK(hvd_wait(handles[round % POLLED], 30, &check_status));
-        int64_t deadline = clock_after(5); /* long before a rank looks by itself */
+        CHECK_OK(hvd_wait(handles[round % POLLED], 60, &check_status));
+        int64_t deadline = clock_after(60); /* no rank looks by itself, see join_job */
         for (int i = 0; i < POLLED; i++) {
             hvd_status status;
             while (hvd_test(handles[i], &status) == HVD_IN_PROGRESS) {

@@ -76,7 +76,8 @@ _Noreturn static void run_rank(const struct fault *fault, int rank)
                             .transport = "auto",
                             .host = host_ids[rank / 2],
                             .address = board->address};
-    member.settings = (const char *const[]){"timeout_seconds", "4", NULL};
+    /* A rank that has no processor for 4 s would be the cause where another one was killed. */
+    member.settings = (const char *const[]){"timeout_seconds", fault->signal == SIGSTOP ? "4" : "60", NULL};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (!atomic_load(&board->start))
         pause_briefly();

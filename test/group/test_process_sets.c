@@ -8,6 +8,7 @@
 #include "group.h"
 #include "transport/peer.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -496,7 +497,10 @@ static long shared_bytes(void)
         if (!strstr(line, "memfd:horovod") || sscanf(line, "%63s", range) != 1)
             continue;
         snprintf(path, sizeof path, "/proc/self/map_files/%s", range);
-        bytes = stat(path, &info) ? -1 : bytes + (long)info.st_blocks * 512;
+        if (stat(path, &info) == 0)
+            bytes += (long)info.st_blocks * 512;
+        else if (errno != ENOENT) /* unmapped meanwhile */
+            bytes = -1;
     }
     fclose(maps);
     return bytes;

@@ -276,6 +276,6 @@ static void wait_in_vain(struct member *member)
 
 TEST(test_a_rank_does_not_save)
 {
-    group_run(&(struct group_options){.transport = "auto", SETTINGS("timeout_seconds", "2")}, 2, wait_in_vain,
+    group_run(&(struct group_options){.transport = "auto", SETTINGS("timeout_seconds", "4")}, 2, wait_in_vain,
               NULL);
 }

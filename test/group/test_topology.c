@@ -220,11 +220,11 @@ TEST(test_missing_ranks_are_named)
 {
     hvd_rendezvous *rendezvous;
     char address[32];
-    static const char *const settings[] = {"start_timeout_seconds", "0.3", NULL};
+    static const char *const settings[] = {"start_timeout_seconds", "2", NULL};
     CHECK_OK(hvd_rendezvous_start("127.0.0.1", "test secret", &rendezvous, &check_status));
     snprintf(address, sizeof address, "127.0.0.1:%d", hvd_rendezvous_port(rendezvous));
-    struct joiner alone[] = {{address, 2, settings, "ranks 0-1 have not joined within 0.3 s", 0},
-                             {address, 0, settings, "rank 1 has not joined within 0.3 s", 0}};
+    struct joiner alone[] = {{address, 2, settings, "ranks 0-1 have not joined within 2 s", 0},
+                             {address, 0, settings, "rank 1 has not joined within 2 s", 0}};
     for (int i = 0; i < 2; i++)
         fail_to_join(&alone[i]);
     hvd_rendezvous_stop(rendezvous);

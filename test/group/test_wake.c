@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SOON 10.0 /* s; long before a rank looks by itself */
+#define SOON 60.0 /* s; no rank looks by itself, see join_job */
 
 static _Atomic(int) rank_0_waits, rank_0_done;
 

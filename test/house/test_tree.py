@@ -54,10 +54,10 @@ SKIPPED = {"corpus", "sources", ".git", "build", "out", "dist", ".venv", "__pyca
 
 
 def text_of(path: Path) -> str | None:
-    """None: it is no text."""
+    """None: it is no text, or was there for a moment only."""
     try:
         text = path.read_text() if path.is_file() else None
-    except UnicodeDecodeError:
+    except (UnicodeDecodeError, FileNotFoundError):
         return None
     return None if text and "\0" in text else text
 
