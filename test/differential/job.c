@@ -143,7 +143,7 @@ static void run_member(struct member *member)
 
 void job_run(struct job *job)
 {
-    struct group_options options = {.transport = job->transport, .settings = job->settings, .seconds = 100};
+    struct group_options options = {.transport = job->transport, .settings = job->settings};
     options.hosts = job->layout.hosts[0] ? job->layout.hosts : NULL;
     group_run(&options, job->layout.size, run_member, job);
 }

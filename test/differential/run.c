@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { WAIT_SECONDS = 30, MOST_DESCRIBED = 6 };
+enum { WAIT_SECONDS = 60, MOST_DESCRIBED = 6 };
 
 /* One step on this rank, in flight. */
 struct running {

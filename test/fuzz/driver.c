@@ -22,7 +22,7 @@
 #define POOL_LIMIT    8192
 #define MAP_SIZE      16384
 #define CONSTANTS     512
-#define INPUT_SECONDS 20 /* one input that takes longer hangs */
+#define INPUT_SECONDS 60 /* one input that takes longer hangs */
 
 #define NOT_COVERED __attribute__((no_sanitize_coverage))
 

@@ -804,7 +804,7 @@ TEST(rows_come_with_the_decision)
 /* A device that is occupied until all members have come: opposite orders on two ranks would never end. */
 TEST(overlapping_sets_start_in_one_order)
 {
-    static const struct group_options options = {.configure = with_device, .seconds = 100};
+    static const struct group_options options = {.configure = with_device};
     want_nothing();
     group_run_sizes(&options, 4, 4, sets_that_are_removed);
     int of_all_sets = run_count;
@@ -820,8 +820,8 @@ TEST(no_turn_is_needed_to_leave)
 {
     for (int turn = 0; turn < 10; turn++) {
         want_nothing();
-        group_run(&(struct group_options){.configure = with_device, .transport = "shm", .seconds = 100}, 4,
-                  leaving_early, NULL);
+        group_run(&(struct group_options){.configure = with_device, .transport = "shm"}, 4, leaving_early,
+                  NULL);
     }
     assert_int_equal(open_count, 0);
 }

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -70,11 +71,13 @@ TEST(test_what_the_other_process_does)
     assert_int_equal(platform_peer_state(-1), '\0');
     close(ends[0]);
     close(ends[1]);
-    int listener = platform_local_listen("test_platform.stopped");
+    char name[64];
+    snprintf(name, sizeof name, "test_platform.%d", (int)getpid());
+    int listener = platform_local_listen(name);
     assert_true(listener >= 0);
     pid_t child = fork();
     if (child == 0) {
-        if (platform_local_connect("test_platform.stopped") >= 0)
+        if (platform_local_connect(name) >= 0)
             raise(SIGSTOP);
         _exit(1);
     }
