@@ -56,6 +56,7 @@ def test_no_wake_up_is_lost(scenario: str, transport: str, tmp_path: Path) -> No
     assert "search depth too small" not in report, report
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_planted_fault_is_found(mutant: str, tmp_path: Path) -> None:
     patch = (HERE / "mutants" / f"{mutant}.patch").read_text()
