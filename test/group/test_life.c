@@ -26,7 +26,7 @@ static void one_reduction(struct member *member)
 /* ---- what is left behind ------------------------------------------------------------------------------ */
 
 struct holdings {
-    int descriptors, mappings;
+    int descriptors, threads, mappings;
     long resident; /* KiB */
 };
 
@@ -64,7 +64,8 @@ static void wait_for_threads(int count)
 
 static struct holdings take_stock(void)
 {
-    return (struct holdings){count_entries("/proc/self/fd"), count_lines("/proc/self/maps"), resident_kib()};
+    return (struct holdings){count_entries("/proc/self/fd"), count_entries("/proc/self/task"),
+                             count_lines("/proc/self/maps"), resident_kib()};
 }
 
 /* KiB; a sanitizer keeps for a while what was freed. */
@@ -73,15 +74,13 @@ enum { MORE_RESIDENT = SANITIZED ? 1 << 20 : 8 << 10 };
 /* The first lives fill what is kept on purpose: the allocator's arenas, the C library's caches. */
 TEST(test_nothing_is_left_behind)
 {
-    int threads = count_entries("/proc/self/task");
     for (int t = 0; t < 2; t++) {
         struct group_options options = {.transport = transports[t], .seconds = 600, .lives = 10};
         group_run(&options, 3, one_reduction, NULL);
-        wait_for_threads(threads);
         struct holdings before = take_stock();
         options.lives = lives();
         group_run(&options, 3, one_reduction, NULL);
-        wait_for_threads(threads);
+        wait_for_threads(before.threads);
         struct holdings after = take_stock();
         CHECK(after.descriptors == before.descriptors, "%d descriptors, before: %d", after.descriptors,
               before.descriptors);
