@@ -158,7 +158,7 @@ def test_without_a_maximum_the_job_does_not_grow(launcher: Launcher, script: Pat
 
 def test_a_stopped_rank_is_killed(launcher: Launcher) -> None:
     options = ["-np", "3", "--min-np", "2", "-H", "localhost:3"]
-    job = Job(launcher, *options, steps=ENDLESS, HOROVOD_TIMEOUT="2")
+    job = Job(launcher, *options, steps=ENDLESS, HOROVOD_TIMEOUT_SECONDS="3")
     job.wait_for("step 20 with")
     os.kill(job.ranks()[-1], signal.SIGSTOP)
     job.wait_for("step [0-9]+ with 2 ranks")
