@@ -169,7 +169,7 @@ def test_page_of_another_version(launcher: Launcher) -> None:
     result = status(launcher, "no-such-job")
     os.close(page)
     assert result.returncode == 1
-    assert "the page of a rank has layout 99, this program knows " in result.stderr
+    assert "the page of a rank has layout 99, this program reads " in result.stderr
 
 
 def test_no_job(launcher: Launcher) -> None:
