@@ -339,6 +339,24 @@ def test_a_task_is_a_host_until_its_rank_has_failed() -> None:
     server.close()
 
 
+def test_only_the_reader_closes_the_descriptor_of_a_link() -> None:
+    """Another thread that closed it, too, could close that of another connection which has got its number."""
+    ended = threading.Event()
+
+    def serve(link: links.Link) -> None:
+        assert link.receive() is None
+        ended.set()
+
+    server = links.Links("127.0.0.1", "secret", serve)
+    link = links.connect("127.0.0.1", server.port, "secret")
+    number = link._connection.fileno()
+    link.end()
+    assert link.receive() is None and link._connection.fileno() == number and ended.wait(DEADLINE)
+    link.close()
+    link.end()
+    server.close()
+
+
 def test_what_is_no_dict_ends_a_link() -> None:
     received: list[object] = []
     done = threading.Event()

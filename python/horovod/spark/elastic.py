@@ -111,7 +111,7 @@ class Tasks(HostDiscovery):
         try:
             link.send(**message)
         except OSError:
-            link.close()
+            link.end()
 
 
 def run_elastic(

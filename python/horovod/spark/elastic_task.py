@@ -71,6 +71,7 @@ class _Rank:
                 self.commands.append(message or {"over": True})
                 self.arrived.notify_all()
             if not message:
+                self._link.close()
                 return
 
     def _kill(self) -> None:
@@ -96,10 +97,12 @@ def run_task(job: ElasticJob) -> Iterator[bytes]:
     rank = _Rank(link)
     link.send(name=name)
     report: Report | None = None
-    while not (command := rank.next()).get("over"):
-        if "variables" in command and not report:
-            report = _run(job, context, rank, link, command["variables"] | {"HOROVOD_SECRET": secret})
-    link.close()
+    try:
+        while not (command := rank.next()).get("over"):
+            if "variables" in command and not report:
+                report = _run(job, context, rank, link, command["variables"] | {"HOROVOD_SECRET": secret})
+    finally:
+        link.end()
     if report:
         yield pickle.dumps(report)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import socket
 import threading
 from collections.abc import Callable
 from multiprocessing import AuthenticationError
@@ -17,7 +19,7 @@ MESSAGE_BYTES = 1 << 20
 
 
 class Link:
-    """One end of a connection. One thread receives; any thread sends."""
+    """One end of a connection. One thread receives and closes it; any thread sends and ends it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._lock = connection, threading.Lock()
@@ -35,9 +37,18 @@ class Link:
             return None
         return found if isinstance(found, dict) else None
 
+    def end(self) -> None:
+        """Lets both ends receive None; the descriptor stays open for the thread that reads from it."""
+        with (
+            self._lock,
+            contextlib.suppress(OSError),
+            socket.socket(fileno=os.dup(self._connection.fileno())) as same,
+        ):
+            same.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Closes this end."""
-        with contextlib.suppress(OSError):
+        with self._lock, contextlib.suppress(OSError):
             self._connection.close()
 
 
