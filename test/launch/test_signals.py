@@ -110,7 +110,7 @@ def test_second_interrupt_kills_at_once(launcher: Launcher) -> None:
 
 def test_second_interrupt_does_not_wait_for_a_reader(launcher: Launcher) -> None:
     process = launcher.start("-np", "2", "--grace-seconds", "3600", "bash", "-c", "trap '' INT; yes")
-    # Before that a rank does not ignore the signal. Nobody reads, so it soon stands still.
+    # Before that a rank does not ignore the signal. No process reads its output, so it soon blocks.
     assert wait_until(lambda: len(launcher.named("yes")) == 2)
     process.send_signal(signal.SIGINT)
     assert process.stderr

@@ -28,7 +28,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     values = {"check_parameters": str(EVERY), "on_divergence": "warn"}
     monkeypatch.setattr(_core, "setting", values.__getitem__)
     monkeypatch.setattr(_core, "parameters_checked", lambda text, warns: outcomes.append(text))
-    monkeypatch.setattr(divergence, "_PATIENCE", 60.0)  # whatever stands still, no rank goes on meanwhile
+    monkeypatch.setattr(divergence, "_PATIENCE", 60.0)  # no rank goes on while another one is suspended
     return outcomes
 
 

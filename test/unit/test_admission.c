@@ -6,7 +6,7 @@
 
 #include <unistd.h>
 
-/* Returns true if a newcomer of this age must wait; asks again where this thread was kept from running. */
+/* Returns true if a newcomer of this age must wait; repeated where this thread was kept from running. */
 static bool waits(int listener, int64_t age, bool is_silent)
 {
     int64_t now, until;

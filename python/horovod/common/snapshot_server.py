@@ -64,7 +64,7 @@ class Server:
             wait = None if self._owner else max(0.0, self._deadline - time.monotonic())
             ready = self._selector.select(wait)
             if not ready and not self._owner and time.monotonic() >= self._deadline:
-                return  # after a standstill only once it has answered all who have come meanwhile
+                return  # what arrived during a standstill was answered before
             for key, _ in ready:
                 if key.fileobj is self._listener:
                     self._accept()
