@@ -52,8 +52,7 @@ struct exporter {
     int64_t taken; /* clock_now's */
 };
 
-/* ---- views of jobs
- * ------------------------------------------------------------------------------------------- */
+/* ---- views of jobs ------------------------------------------------------------------------------------- */
 
 static void render(struct exporter *exporter, const struct job_view *job_view)
 {

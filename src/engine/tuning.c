@@ -37,8 +37,7 @@ struct tuning {
     bool changed;
 };
 
-/* ---- what was found, for later epochs
- * ------------------------------------------------------------------------ */
+/* ---- what was found, for later epochs ------------------------------------------------------------------ */
 
 #define TUNED 8
 

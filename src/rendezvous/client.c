@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ANSWER_TIME CLOCK_SECOND /* for an answer that the server gives at once */
+#define ANSWER_TIME (5 * CLOCK_SECOND) /* for an answer that the server gives at once */
 
 struct rendezvous_client {
     struct stream stream;
@@ -311,7 +311,12 @@ hvd_code rendezvous_get(struct rendezvous_client *client, const char *key, int64
     struct question question = {.kind = QUESTION_GET, .wait = deadline > now};
     if (!copy_key(&question, client->scope, key))
         return key_too_long(key, status);
-    TRY(ask(client, &question, question.wait ? deadline : now + ANSWER_TIME, &answer, status));
+    hvd_code code = ask(client, &question, question.wait ? deadline : now + ANSWER_TIME, &answer, status);
+    if (code == HVD_TIMED_OUT && !question.wait)
+        return status_set(status, HVD_PEER_LOST, "%s has not answered for %g s; what it has is unknown",
+                          client->who, (double)ANSWER_TIME / CLOCK_SECOND);
+    if (code)
+        return code;
     if (answer.outcome == OUTCOME_ABSENT)
         return status_set(status, HVD_TIMED_OUT, "nobody has put '%s' at %s", key, client->who);
     wire_put_raw(value, answer.value, answer.length);

@@ -60,7 +60,8 @@ hvd_code rendezvous_put(struct rendezvous_client *client, const char *key, const
                         hvd_status *status);
 
 /* Waits until the key is there; the value is appended to `value`. If the deadline has passed it asks once,
- * without waiting. HVD_TIMED_OUT: the key is not there. */
+ * without waiting. HVD_TIMED_OUT: the key is not there. HVD_PEER_LOST: also if the server has not answered in
+ * time to a question that it answers at once, so that nothing is known of the key. */
 hvd_code rendezvous_get(struct rendezvous_client *client, const char *key, int64_t deadline,
                         struct wire_writer *value, hvd_status *status);
 

@@ -13,8 +13,7 @@
 /* How long the cause of a peer's end may take by other ways. */
 #define CAUSE_TIME CLOCK_SECOND
 
-/* ---- the mesh
- * ----------------------------------------------------------------------------------------------- */
+/* ---- the mesh ------------------------------------------------------------------------------------------ */
 
 void **mesh_state(struct mesh *mesh, const struct transport *transport)
 {
@@ -69,8 +68,7 @@ bool peer_linked(struct peer *peer)
     return !mesh->attached || peer->transport->attach(peer);
 }
 
-/* ---- news
- * --------------------------------------------------------------------------------------------------- */
+/* ---- news ---------------------------------------------------------------------------------------------- */
 
 bool mesh_reports(const struct mesh *mesh)
 {
@@ -113,8 +111,7 @@ void mesh_resume_for_news(struct mesh *mesh)
     mesh->hub->resumed = mesh;
 }
 
-/* ---- descriptors in the poller of the hub
- * ------------------------------------------------------------------- */
+/* ---- descriptors in the poller of the hub -------------------------------------------------------------- */
 
 static void peer_ready(void *owner, unsigned what)
 {
@@ -153,8 +150,7 @@ void peer_unwatch(struct peer *peer)
     peer->watched = -1;
 }
 
-/* ---- losses
- * ------------------------------------------------------------------------------------------------- */
+/* ---- losses -------------------------------------------------------------------------------------------- */
 
 const char *peer_text(const struct peer *peer, char *text, size_t capacity)
 {

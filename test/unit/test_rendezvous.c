@@ -889,6 +889,34 @@ TEST(test_interrupted_question_is_completed)
     free(large);
 }
 
+/* A key that is not there, and a server that does not answer, are two things. */
+TEST(test_no_answer_is_not_absence)
+{
+    struct slow slow = {.until_entered = true};
+    struct wire_writer value = {0};
+    pthread_t thread;
+    int port = 0;
+    struct rendezvous_client *client;
+    char address[32];
+    assert_true((slow.listener = socket_listen("127.0.0.1", &port)) >= 0);
+    snprintf(address, sizeof address, "127.0.0.1:%d", port);
+    assert_int_equal(pthread_create(&thread, NULL, serve, &slow), 0);
+    ASSERT_OK(
+        rendezvous_connect(address, SECRET, false, clock_after(DEADLINE), NULL, &client, &check_status));
+    ASSERT_OK(rendezvous_enter(client, &(struct rendezvous_place){"job", 0, 0, 1}, NULL, &check_status));
+    pthread_join(thread, NULL);
+    ASSERT_FAILS(rendezvous_get(client, "key", 0, &value, &check_status), HVD_PEER_LOST, "has not answered");
+    slow.until_entered = false;
+    assert_int_equal(pthread_create(&thread, NULL, serve, &slow), 0);
+    ASSERT_FAILS(rendezvous_get(client, "key", 0, &value, &check_status), HVD_TIMED_OUT, "has put 'key'");
+    rendezvous_close(client);
+    pthread_join(thread, NULL);
+    assert_string_equal(slow.fault, "");
+    connection_free(slow.connection, &slow.store);
+    socket_close(&slow.listener);
+    store_free(&slow.store);
+}
+
 /* ---- processes ---------------------------------------------------------------------------------------- */
 
 static int count_sockets(void)
