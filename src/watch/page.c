@@ -320,7 +320,7 @@ uint32_t page_submitted(struct page_writer *writer, const struct page_entry *ent
     set_time(&record->decided, 0);
     set_time(&record->ended, 0);
     set(&record->bytes, entry->bytes);
-    set(&record->batch, 0);
+    atomic_store_explicit(&record->batch, 0, memory_order_release);
     atomic_store_explicit(&record->name, entry->name, memory_order_release);
     atomic_store_explicit(&record->process_set, entry->process_set, memory_order_release);
     atomic_store_explicit(&record->operation, entry->operation, memory_order_release);
@@ -328,7 +328,7 @@ uint32_t page_submitted(struct page_writer *writer, const struct page_entry *ent
     atomic_store_explicit(&record->flags, entry->flags, memory_order_release);
     set(&record->number, ++writer->number);
     writer->next = place + 1 < PAGE_RECORDS ? place + 1 : 0;
-    __builtin_prefetch(&page->records[writer->next], 1);
+    __builtin_prefetch(&page->records[writer->next].flags, 1); /* its start is in this record's line */
     return place + 1;
 }
 
@@ -343,7 +343,7 @@ void page_decided(struct page_writer *writer, uint32_t place, uint64_t batch, in
     if (!place)
         return;
     struct page_record *record = &writer->page->records[place - 1];
-    set(&record->batch, batch);
+    atomic_store_explicit(&record->batch, (unsigned)batch, memory_order_release);
     set_time(&record->decided, now);
 }
 

@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Of the file, by which pages of all layouts are recognized. What is never written takes no memory. */
 #define PAGE_BYTES ((size_t)1 << 20)
 #define PAGE_MAGIC UINT64_C(0x6567617020647668) /* "hvd page" */
 
@@ -32,10 +33,10 @@ enum {
     PAGE_SETS = 64, /* process sets; later ones have counters in other memory */
     PAGE_CALLERS = 8,
     PAGE_NAMES = 2048,
-    PAGE_NAME_TEXT = 112,
+    PAGE_NAME_TEXT = 80,
     PAGE_REPORTERS = 192,  /* later ones are not in the page */
     PAGE_NEGOTIATIONS = 7, /* the last one has no limit */
-    PAGE_RECORDS = 10688,
+    PAGE_RECORDS = 4090,
     PAGE_STEPS = 128,
     PAGE_STACK_TEXT = 16320,
     PAGE_CAUSE_TEXT = 512,
@@ -143,15 +144,15 @@ struct page_record {
     _Atomic int64_t decided;   /* when this rank learned that all ranks had submitted it; 0: it has not */
     _Atomic int64_t ended;     /* 0: it is in flight */
     atomic_uint_fast64_t bytes;
-    atomic_uint_fast64_t batch; /* the number of the decision, in its process set */
-    atomic_uint name;           /* low bits of page_name.id, or PAGE_COUNTED + n */
+    atomic_uint batch; /* low bits of the number of the decision, in its process set */
+    atomic_uint name;  /* low bits of page_name.id, or PAGE_COUNTED + n */
     _Atomic int32_t process_set;
     _Atomic uint8_t operation;
     _Atomic uint8_t outcome; /* hvd_code */
     _Atomic uint8_t flags;   /* RECORD_* */
-    uint8_t spare[5];
+    uint8_t spare;
 };
-_Static_assert(sizeof(struct page_record) == 64, "a cache line");
+_Static_assert(sizeof(struct page_record) == 56, "without gaps");
 
 /* What a time was at another time, from which a reader computes what was added lately. */
 struct page_mark {
@@ -200,7 +201,7 @@ _Static_assert(sizeof(struct page_head) <= 4096 && sizeof(struct page) <= PAGE_B
 
 /* A program refuses the page of one that was built with another layout. PAGE_LAYOUT counts the changes; sizes
  * and places are there for a change that was not counted, whose page would be read as nonsense. */
-#define PAGE_LAYOUT 5
+#define PAGE_LAYOUT 6
 #define PAGE_VERSION                                                                                         \
     ((unsigned)(PAGE_LAYOUT + 16 * (sizeof(struct page_head) + 3 * offsetof(struct page_head, progress) +    \
                                     5 * offsetof(struct page_head, steps) +                                  \

@@ -221,7 +221,7 @@ void page_request_read(const struct page *page, const struct page_record *record
         .process_set = atomic_load_explicit(&record->process_set, memory_order_relaxed),
         .number = get(&record->number),
         .bytes = get(&record->bytes),
-        .batch = get(&record->batch),
+        .batch = atomic_load_explicit(&record->batch, memory_order_relaxed),
         .submitted = valid_time(&record->submitted, now),
         .decided = valid_time(&record->decided, now),
         .ended = valid_time(&record->ended, now),

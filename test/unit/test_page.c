@@ -284,6 +284,27 @@ TEST(test_names_make_room_for_each_other)
     closed(&writer);
 }
 
+/* A page is memory of its rank: what a training of many tensors, as many as bench/memory.py has, leaves in
+ * it. A name that the coordinator has forgotten is added again. */
+TEST(test_memory_for_each_tensor)
+{
+    enum { TENSORS = 1610, ROUNDS = 20, REMEMBERED = 1024, BLOCK = 4096 };
+    static const char zeros[BLOCK];
+    struct page_writer writer = opened("");
+    uint32_t names[TENSORS] = {0};
+    size_t bytes = 0;
+    for (int i = 0; i < ROUNDS * TENSORS; i++) {
+        uint32_t *name = &names[i % TENSORS];
+        if (i % TENSORS >= REMEMBERED || !page_use_name(&writer, *name))
+            *name = page_add_name(&writer, "module.layer.weight");
+        page_ended(&writer, submit(&writer, *name, 0, 1), HVD_OK, 2);
+    }
+    for (size_t at = 0; at < PAGE_BYTES; at += BLOCK)
+        bytes += memcmp((char *)writer.page + at, zeros, BLOCK) ? BLOCK : 0;
+    assert_in_range(bytes / TENSORS, 1, 280);
+    closed(&writer);
+}
+
 TEST(test_process_sets_and_counters)
 {
     struct page_writer writer = opened("");
