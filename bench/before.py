@@ -1,12 +1,12 @@
-"""Compares this tree with another build of it, such as the last release: which rows have become slower?
+"""Compares this tree with another build of it, such as the last release: which rows have become worse?
 
     python bench/before.py ../horovod-before    needs `make install` in both checkouts
 
-All rows of collectives.py and gradients.py that are ours, the builds in turns. How fast a core is changes
-from second to second, by its neighbours, so a ratio is the median of those of the rounds, in each of which
-the builds are measured one after the other; a time is the one that a quarter of the starts stay below. The
-build from before is measured twice: the ratio of a row to itself shows the machine's noise. Prints a table; 1
-if a ratio is below 0.9.
+All rows of collectives.py and gradients.py that are ours, and the memory of ResNet-50 as in memory.py, the
+builds in turns. How fast a core is changes from second to second, by its neighbours, so a ratio is the median
+of those of the rounds, in each of which the builds are measured one after the other; a time is the one that a
+quarter of the starts stay below. The build from before is measured twice: the ratio of a row to itself shows
+the machine's noise. Prints a table; 1 if a ratio is below 0.9.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 import collectives
 import compare
 import gradients
+import memory
 import publish
 
 LEAST = 0.9
@@ -44,6 +45,11 @@ def gradient_starts(effort: str, folder: Path) -> list[tuple[int, list[str]]]:
     return starts
 
 
+def memory_starts(effort: str, folder: Path) -> list[tuple[int, list[str]]]:
+    cases = memory.make_cases("tiny" if effort == "tiny" else "quick", folder)
+    return [(ranks, [f"memory:{path}"]) for _, ranks, path in cases]
+
+
 def quartile(times: dict[int, float]) -> float | None:
     """The time that a quarter of the starts stay below."""
     return statistics.quantiles(times.values(), n=4, method="inclusive")[0] if len(times) > 1 else None
@@ -56,8 +62,8 @@ def ratio_of(before: dict[int, float], other: dict[int, float]) -> float | None:
 
 
 def main() -> int:
-    """Measures and prints; 1 if a row is slower or a build failed."""
-    args = compare.arguments(__doc__, seconds=900, more=["checkout"])
+    """Measures and prints; 1 if a row is worse or a build failed."""
+    args = compare.arguments(__doc__, seconds=1200, more=["checkout"])
     checkouts = (args.checkout.absolute(), compare.ROOT, args.checkout.absolute())
     builds = zip(*map(build_of, NAMES, checkouts), strict=True)
     trios = list(builds)  # of C, of PyTorch
@@ -65,6 +71,7 @@ def main() -> int:
     parts = [
         [(ranks, collectives.all_cases(args.effort)) for ranks in counts],
         gradient_starts(args.effort, args.output),
+        memory_starts(args.effort, args.output),
     ]
     if args.effort == "tiny":  # one start for all
         parts = [[(2, [case for part in parts for _, cases in part for case in cases])]]
@@ -86,7 +93,11 @@ def main() -> int:
                 way, _, what = case.partition(":")
                 text = f"{trio[0].name.split(',')[0]}, {ranks} ranks, {way} {Path(what).stem}"
                 rows.append([text, *map(publish.number, [quartile(before), quartile(others[0]), *ratios])])
-    heads = ["row", *(f"{name}, µs" for name in NAMES[:2]), *(f"before / {name}" for name in NAMES[1:])]
+    heads = [
+        "row",
+        *(f"{name}, µs or KiB" for name in NAMES[:2]),
+        *(f"before / {name}" for name in NAMES[1:]),
+    ]
     print(publish.table(heads, rows))
     print(f"{below[0]} of {len(rows)} rows are below {LEAST}, {below[1]} of the build compared with itself.")
     print(comparison.conditions())

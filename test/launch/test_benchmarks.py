@@ -139,6 +139,7 @@ def test_two_builds_in_turns(tmp_path: Path, compare: Any) -> None:
         f"{way}, {name}" for way in ("C", "torch") for name in ("before", "now", "before again")
     }
     assert "| torch, 2 ranks, async resnet50 |" in done.stdout
+    assert "| C, 2 ranks, memory pieces.resnet50 |" in done.stdout
 
 
 def test_the_cost_of_order(tmp_path: Path, compare: Any) -> None:
