@@ -33,7 +33,7 @@ KINDS := unit group simulate model launch python house lint sanitize fuzz
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-venv deps-build venv build install demo site wheels release image test test-wheels test-browser test-spark test-frameworks test-ray test-containers test-deploy simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
+.PHONY: help deps deps-venv deps-build venv build install demo site wheels release image test test-wheels first-light test-browser test-spark test-frameworks test-ray test-containers test-deploy simulate simulate-membership soak fuzz bench bench-original lint clean $(KINDS:%=test-%)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -153,6 +153,13 @@ test-spark: install $(SPARK)/.made ## horovod.spark on a real Spark: local, Conn
 	@tools/deps.sh spark
 	@if command -v java >/dev/null; then $(SPARK)/bin/python -m pytest test/spark -q -p no:cacheprovider --timeout=300; \
 	    else echo "test-spark: skipped: PySpark needs Java 17 or later, and there is no java on the PATH"; fi
+
+first-light: build $(WHEEL) ## build/first-light/: what travels to a machine with a GPU, where test/gpu/first_light.py runs it
+	@rm -rf $(BUILD)/first-light && mkdir $(BUILD)/first-light
+	@cp $(BUILD)/wheels/*.whl $(BUILD)/test/libgates.so $(BUILD)/first-light
+	@ldd $(BUILD)/test/group_test_cuda | awk '/cmocka/ {print $$3}' | xargs -I {} cp {} $(BUILD)/first-light
+	@for each in $(BUILD)/test/group_test_*cuda; do strip -o $(BUILD)/first-light/$${each##*/} $$each; done
+	@du -sh $(BUILD)/first-light
 
 test-frameworks: install ## the same wheel file with every framework in every version (ONLY="jax-0.6 mxnet-1.9": these)
 	@python test/frameworks.py $(ONLY)

@@ -1,4 +1,5 @@
-/* cuda_device.c - device.h by CUDA, on the stand-in for the driver (standin/standin.h). Any thread. */
+/* cuda_device.c - device.h by CUDA, on the stand-in for the driver (standin/standin.h) or on the real one
+ * (gpu/gates.c). Any thread. */
 #include "device.h"
 
 #include "device/cuda.h"
@@ -29,6 +30,14 @@ __attribute__((constructor)) static void configure(void)
         setenv("STANDIN_SEED", getenv("HOROVOD_TEST_SEED"), false);
 }
 
+int32_t device_id_of(int32_t number)
+{
+    int count = 0;
+    DO(cuInit(0));
+    DO(cuDeviceGetCount(&count));
+    return number % count;
+}
+
 void device_register(void)
 {
     const struct memory_ops *memory;
@@ -49,11 +58,11 @@ static struct cuda_use enter_device_of(const void *data)
     return enter(device_id);
 }
 
-static CUstream stream_of(int32_t device_id, enum lane lane)
+static CUstream stream_of(int32_t number, enum lane lane)
 {
-    struct cuda_use use = enter(device_id);
+    struct cuda_use use = enter(device_id_of(number));
     pthread_mutex_lock(&lock);
-    CUstream *stream = &streams[device_id][lane];
+    CUstream *stream = &streams[number][lane];
     if (!*stream)
         DO(cuStreamCreateWithPriority(stream, CUDA_STREAM_NON_BLOCKING, 0));
     pthread_mutex_unlock(&lock);
@@ -61,19 +70,19 @@ static CUstream stream_of(int32_t device_id, enum lane lane)
     return *stream;
 }
 
-void *device_stream(int32_t device_id)
+void *device_stream(int32_t number)
 {
-    return stream_of(device_id, DEFAULT);
+    return stream_of(number, DEFAULT);
 }
 
-void *device_side_stream(int32_t device_id)
+void *device_side_stream(int32_t number)
 {
-    return stream_of(device_id, SIDE);
+    return stream_of(number, SIDE);
 }
 
-void *device_allocate(int32_t device_id, size_t bytes)
+void *device_allocate(int32_t number, size_t bytes)
 {
-    void *data = memory_cuda.allocate(device_id, bytes);
+    void *data = memory_cuda.allocate(device_id_of(number), bytes);
     CHECK(data, "no memory of the device");
     return data;
 }
@@ -106,13 +115,6 @@ void device_write_on(void *stream, void *to, const void *from, size_t bytes)
     cuda_leave(&use);
 }
 
-void device_write(void *to, const void *from, size_t bytes)
-{
-    struct cuda_use use = enter_device_of(to);
-    copy(stream_of(use.device_id, DEFAULT), to, from, bytes);
-    cuda_leave(&use);
-}
-
 /* ---- gates -------------------------------------------------------------------------------------------- */
 
 void device_hold(void *stream)
@@ -127,14 +129,13 @@ void device_go_on(void *stream)
 
 void device_finish(void *stream)
 {
-    int32_t device_id = 0;
+    int32_t number = 0;
     standin_release(stream);
     pthread_mutex_lock(&lock);
-    while (device_id < DEVICES - 1 && streams[device_id][DEFAULT] != stream &&
-           streams[device_id][SIDE] != stream)
-        device_id++;
+    while (number < DEVICES - 1 && streams[number][DEFAULT] != stream && streams[number][SIDE] != stream)
+        number++;
     pthread_mutex_unlock(&lock);
-    struct cuda_use use = enter(device_id);
+    struct cuda_use use = enter(device_id_of(number));
     DO(cuStreamSynchronize(stream));
     cuda_leave(&use);
 }

@@ -297,9 +297,14 @@ void device_register(void)
 
 /* ---- for tests ---------------------------------------------------------------------------------------- */
 
-void *device_allocate(int32_t device_id, size_t bytes)
+int32_t device_id_of(int32_t number)
 {
-    return allocate(device_id, bytes);
+    return number;
+}
+
+void *device_allocate(int32_t number, size_t bytes)
+{
+    return allocate(number, bytes);
 }
 
 void device_release(void *data)
@@ -318,23 +323,18 @@ void device_read(void *to, const void *from, size_t bytes)
 void device_write_on(void *stream, void *to, const void *from, size_t bytes)
 {
     pthread_mutex_lock(&lock);
-    push(stream ? stream : &streams[find_region(to)->device_id], (struct work){.copy = {to, from, bytes}});
+    push(stream, (struct work){.copy = {to, from, bytes}});
     pthread_mutex_unlock(&lock);
 }
 
-void device_write(void *to, const void *from, size_t bytes)
+void *device_stream(int32_t number)
 {
-    device_write_on(NULL, to, from, bytes);
+    return &streams[number];
 }
 
-void *device_stream(int32_t device_id)
+void *device_side_stream(int32_t number)
 {
-    return &streams[device_id];
-}
-
-void *device_side_stream(int32_t device_id)
-{
-    return &side_streams[device_id];
+    return &side_streams[number];
 }
 
 static void set_until(struct queue *queue, int64_t time)

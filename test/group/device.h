@@ -12,7 +12,8 @@
 
 #include <stddef.h>
 
-/* HVD_ON_CUDA: the device is one of CUDA, by the stand-in for its driver. */
+/* HVD_ON_CUDA: the device is one of CUDA, by the stand-in for its driver or, with gpu/gates.c, by the real
+ * one. */
 #ifdef HVD_ON_CUDA
 #define DEVICE_TYPE HVD_CUDA
 #define DEVICES     8 /* the most that the stand-in has */
@@ -21,15 +22,15 @@
 #define DEVICES     16
 #endif
 
-/* Each rank has a device of its number, modulo DEVICES, with a default stream and another one. Garbage at
- * first. */
-void *device_allocate(int32_t device_id, size_t bytes);
+/* Each rank has the device of its number, modulo DEVICES, with a default stream and another one. Of a machine
+ * with fewer GPUs, one has several numbers, and streams for each of them. */
+int32_t device_id_of(int32_t number);
+void *device_allocate(int32_t number, size_t bytes); /* garbage at first */
 void device_release(void *data);
-void device_read(void *to, const void *from, size_t bytes);  /* at once */
-void device_write(void *to, const void *from, size_t bytes); /* by its default stream, some time */
-void device_write_on(void *stream, void *to, const void *from, size_t bytes);
-void *device_stream(int32_t device_id);
-void *device_side_stream(int32_t device_id);
+void device_read(void *to, const void *from, size_t bytes);                   /* at once */
+void device_write_on(void *stream, void *to, const void *from, size_t bytes); /* some time */
+void *device_stream(int32_t number);
+void *device_side_stream(int32_t number);
 
 /* Nothing that the stream holds is done before device_go_on. */
 void device_hold(void *stream);

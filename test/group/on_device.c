@@ -12,7 +12,7 @@
 /* What a test holds as a handle. */
 struct shadow {
     hvd_handle *handle;
-    int32_t count, device_id;
+    int32_t count, number; /* of the device */
     bool in_place, makes_results, settled;
     hvd_tensor *tensors; /* [2 * count]: inputs, outputs; on the device */
     size_t *bytes;       /* [2 * count]: the test's shapes are gone when it has submitted */
@@ -34,28 +34,28 @@ static size_t bytes_of(const hvd_tensor *tensor)
     return (size_t)shape_elements(tensor->shape, tensor->ndim, 1) * hvd_dtype_size(tensor->dtype);
 }
 
-static hvd_tensor put_on_device(const hvd_tensor *tensor, int32_t device_id, bool has_values)
+static hvd_tensor put_on_device(const hvd_tensor *tensor, int32_t number, bool has_values)
 {
     hvd_tensor own = *tensor;
     size_t bytes = bytes_of(tensor);
     own.device_type = DEVICE_TYPE;
-    own.device_id = device_id;
-    own.data = device_allocate(device_id, bytes);
+    own.device_id = device_id_of(number);
+    own.data = device_allocate(number, bytes);
     if (bytes && has_values)
-        device_write(own.data, tensor->data, bytes);
+        device_write_on(device_stream(number), own.data, tensor->data, bytes);
     return own;
 }
 
 static void shadow_drop(struct shadow *shadow)
 {
-    device_finish(device_stream(shadow->device_id));
+    device_finish(device_stream(shadow->number));
     for (int32_t i = 0; i < (shadow->in_place ? 1 : 2) * shadow->count; i++)
         device_release(shadow->tensors[i].data);
 }
 
 static struct shadow *shadow_make(hvd_context *context, const hvd_request *request, hvd_request *own)
 {
-    int32_t device_id = hvd_get_placement(context).rank % DEVICES;
+    int32_t number = hvd_get_placement(context).rank % DEVICES;
     size_t count = (size_t)request->count;
     struct shadow *shadow = calloc(1, sizeof *shadow);
     CHECK(shadow && (shadow->tensors = calloc(2 * count + 1, sizeof *shadow->tensors)) &&
@@ -64,19 +64,19 @@ static struct shadow *shadow_make(hvd_context *context, const hvd_request *reque
               (shadow->copies = calloc(2 * count + 1, sizeof *shadow->copies)) && !request->done,
           "out of memory");
     shadow->count = request->count;
-    shadow->device_id = device_id;
+    shadow->number = number;
     shadow->in_place = !request->outputs;
     shadow->makes_results = operation_makes_results(request->operation);
     *own = *request;
     own->inputs = shadow->tensors;
     own->outputs = request->outputs ? shadow->tensors + count : NULL;
-    own->stream = device_stream(device_id);
+    own->stream = device_stream(number);
     for (size_t i = 0; i < count; i++) {
-        shadow->tensors[i] = put_on_device(&request->inputs[i], device_id, true);
+        shadow->tensors[i] = put_on_device(&request->inputs[i], number, true);
         shadow->bytes[i] = bytes_of(&request->inputs[i]);
         shadow->origins[i] = request->inputs[i].data;
         if (request->outputs) {
-            shadow->tensors[count + i] = put_on_device(&request->outputs[i], device_id, false);
+            shadow->tensors[count + i] = put_on_device(&request->outputs[i], number, false);
             shadow->bytes[count + i] = bytes_of(&request->outputs[i]);
             shadow->origins[count + i] = request->outputs[i].data;
         }

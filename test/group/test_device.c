@@ -14,7 +14,7 @@ static hvd_tensor make_tensor(const struct member *member, const int64_t *shape)
     device_register();
     tensor.data = device_allocate(member->rank, (size_t)*shape * sizeof(float));
     tensor.device_type = DEVICE_TYPE;
-    tensor.device_id = member->rank;
+    tensor.device_id = device_id_of(member->rank);
     return tensor;
 }
 
@@ -58,9 +58,9 @@ static void behind_the_stream(struct member *member)
     for (int turn = 0; turn < 20; turn++) {
         for (int i = 0; i < ELEMENTS; i++)
             values[i] = (float)(member->rank + i + turn);
-        device_write(tensor.data, values, sizeof values);
         hvd_request request = request_of(HVD_ALLREDUCE, "sum", &tensor);
         request.stream = device_stream(member->rank);
+        device_write_on(request.stream, tensor.data, values, sizeof values);
         CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
         device_read(values, tensor.data, sizeof values);
         for (int i = 0; i < ELEMENTS; i++) {
