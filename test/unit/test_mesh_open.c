@@ -1,5 +1,6 @@
 /* test_mesh_open.c - opening a mesh: what is missing or wrong is named, unauthenticated peers do no harm,
  * every address is tried, nothing leaks. */
+#include "closed_port.h"
 #include "mesh_group.h"
 #include "net/handshake.h"
 #include "net/socket.h"
@@ -41,7 +42,7 @@ static void open_without_ranks_2_and_3(struct member *member)
     CHECK(meet(&config, &member->status) == HVD_OK, "%s", member->status.text);
     CHECK(address_record_publish(&config, &mine, &member->status) == HVD_OK, "%s", member->status.text);
     pthread_barrier_wait(&barrier); /* both have joined before the time of either is over */
-    config.deadline = clock_after(0.3);
+    config.deadline = clock_after(2);
     hvd_code code = mesh_open(&config, &member->mesh, &member->status);
     rendezvous_close(config.rendezvous);
     CHECK(code == HVD_TIMED_OUT, "%s", member->status.text);
@@ -136,7 +137,7 @@ static int disturb(const struct address_record *victim, int silent[SILENT])
     for (int i = 0; i < 2 * SILENT; i++) {
         int row = i / 2 % ROWS;
         int fd = transport_at(row)->dial(victim->addresses[row]);
-        CHECK(fd >= 0 && socket_wait(fd, POLLOUT, clock_after(5)), "can't connect");
+        CHECK(fd >= 0 && socket_wait(fd, POLLOUT, clock_after(DEADLINE)), "can't connect");
         ssize_t ignored = send(fd, texts[i % 6].bytes, texts[i % 6].length, MSG_NOSIGNAL);
         (void)ignored;
         if (i % 2)
@@ -261,15 +262,16 @@ static void open_wrong_addresses(struct wrong_addresses *wrong)
 {
     hvd_status status;
     *wrong = (struct wrong_addresses){0};
-    for (int i = REFUSED; i <= SILENT_PORT; i++)
-        CHECK((wrong->fds[i] = socket_listen("127.0.0.1", &wrong->ports[i])) >= 0, "can't listen");
-    socket_close(&wrong->fds[REFUSED]);
+    wrong->fds[REFUSED] = closed_port(&wrong->ports[REFUSED]);
+    wrong->fds[SILENT_PORT] = socket_listen("127.0.0.1", &wrong->ports[SILENT_PORT]);
+    CHECK(wrong->fds[SILENT_PORT] >= 0, "can't listen");
     CHECK(hvd_rendezvous_start("127.0.0.1", SECRET, &wrong->foreign, &status) == HVD_OK, "%s", status.text);
     wrong->ports[FOREIGN] = hvd_rendezvous_port(wrong->foreign);
 }
 
 static void close_wrong_addresses(struct wrong_addresses *wrong)
 {
+    socket_close(&wrong->fds[REFUSED]);
     socket_close(&wrong->fds[SILENT_PORT]);
     hvd_rendezvous_stop(wrong->foreign);
 }

@@ -1,5 +1,6 @@
 /* test_rendezvous.c - the key-value store over real connections: values, waiting, joining, limits, and
  * intruders of every kind, which must not keep honest clients out. */
+#include "closed_port.h"
 #include "intruders.h"
 #include "rendezvous/assignments.h"
 #include "rendezvous/server.h"
@@ -24,7 +25,7 @@
 #include <unistd.h>
 
 #define SECRET   "the secret of this test"
-#define DEADLINE 30.0
+#define DEADLINE 60.0
 
 struct place {
     hvd_rendezvous *server;
@@ -584,12 +585,8 @@ TEST(test_nobody_there_times_out)
     hvd_status status;
     struct rendezvous_client *client;
     char address[32];
-    struct sockaddr_in nobody = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof nobody;
-    int fd = socket(AF_INET, SOCK_STREAM, 0); /* has the port, but does not listen */
-    assert_int_equal(bind(fd, (struct sockaddr *)&nobody, length), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&nobody, &length), 0);
-    snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(nobody.sin_port));
+    int port, fd = closed_port(&port);
+    snprintf(address, sizeof address, "127.0.0.1:%d", port);
     ASSERT_FAILS(rendezvous_connect(address, SECRET, false, clock_after(0.2), NULL, &client, &check_status),
                  HVD_TIMED_OUT, address);
     close(fd);
@@ -605,16 +602,15 @@ TEST(test_nobody_there_times_out)
 TEST(test_addresses_are_tried_side_by_side)
 {
     const struct place *place = *state;
-    int closed_port = 0, silent_port = 0;
-    int closed = socket_listen("127.0.0.1", &closed_port), silent = socket_listen("127.0.0.1", &silent_port);
+    int refusing_port, silent_port = 0;
+    int refusing = closed_port(&refusing_port), silent = socket_listen("127.0.0.1", &silent_port);
     struct rendezvous_client *client;
     char list[128];
-    assert_true(closed >= 0 && silent >= 0);
-    socket_close(&closed);
-    snprintf(list, sizeof list, "127.0.0.1:%d,127.0.0.1:%d,%s", closed_port, silent_port, place->address);
+    assert_true(silent >= 0);
+    snprintf(list, sizeof list, "127.0.0.1:%d,127.0.0.1:%d,%s", refusing_port, silent_port, place->address);
     ASSERT_OK(rendezvous_connect(list, SECRET, false, clock_after(DEADLINE), NULL, &client, &check_status));
     rendezvous_close(client);
-    snprintf(list, sizeof list, "127.0.0.1:%d,127.0.0.1:%d", closed_port, silent_port);
+    snprintf(list, sizeof list, "127.0.0.1:%d,127.0.0.1:%d", refusing_port, silent_port);
     hvd_status status;
     assert_int_equal(rendezvous_connect(list, SECRET, false, clock_after(3), NULL, &client, &status),
                      HVD_TIMED_OUT);
@@ -622,10 +618,11 @@ TEST(test_addresses_are_tried_side_by_side)
                "127.0.0.1 (from 127.0.0.1): Connection refused; 127.0.0.1 (from 127.0.0.1): no end of the");
     check_text(status.text, "the time to start is over (HOROVOD_START_TIMEOUT)");
     /* A server that refuses is the cause, whatever happens at the other addresses. */
-    snprintf(list, sizeof list, "127.0.0.1:%d,%s", closed_port, place->address);
+    snprintf(list, sizeof list, "127.0.0.1:%d,%s", refusing_port, place->address);
     ASSERT_FAILS(
         rendezvous_connect(list, "another", false, clock_after(DEADLINE), NULL, &client, &check_status),
         HVD_REFUSED, "HOROVOD_SECRET");
+    socket_close(&refusing);
     socket_close(&silent);
 }
 
