@@ -302,15 +302,19 @@ static double cpu_seconds(void)
     return (double)used.tv_sec + (double)used.tv_nsec * 1e-9;
 }
 
-/* Nothing is submitted after the set was added: nobody may poll for ever. */
+/* Nothing is submitted after the set was added, and no thread may poll forever: there is a second in which
+ * both ranks use nothing. It is not always the first one, as the other rank may still add the set. */
 static void add_and_idle(struct member *member)
 {
     static const int32_t ranks[] = {0, 1};
+    double used = 1;
     add_set(member, ranks, 2);
-    double before = cpu_seconds();
-    usleep(1000000);
-    double used = cpu_seconds() - before;
-    CHECK(used < 0.03, "idle ranks used %.3f s of the processor within a second", used);
+    for (int seconds = 0; used >= 0.03; seconds++) {
+        CHECK(seconds < 60, "idle ranks used %.3f s of the processor within a second", used);
+        double before = cpu_seconds();
+        usleep(1000000);
+        used = cpu_seconds() - before;
+    }
 }
 
 /* ---- what a set costs ---------------------------------------------------------------------------------- */
@@ -353,7 +357,7 @@ static void descriptors_of_sets(struct member *member)
     check_allreduce_works(member, "added");
     int open;
     int64_t deadline =
-        clock_after(20); /* the rendezvous closes connections later; the other rank may count now */
+        clock_after(60); /* the rendezvous closes connections later; the other rank may count now */
     while ((open = count_entries("/proc/self/fd")) > wanted + 1 && clock_now() < deadline)
         usleep(10000);
     CHECK(open <= wanted + 1, "%d descriptors, not %d", open, wanted);
@@ -378,7 +382,7 @@ static void idle_sets_are_not_visited(struct member *member)
     for (int i = 0; i < MANY; i++)
         ids[i] = add_set(member, (int32_t[]){0, 1}, 2);
     check_sum(member, ids[3], "x", (int32_t[]){0, 1}, 2);
-    for (int i = 0; i < 3000 && (running = count_running(member)); i++)
+    for (int i = 0; i < 6000 && (running = count_running(member)); i++)
         usleep(10000);
     CHECK(!running, "%d sets are still visited", running);
     for (int i = 0; i < 30; i++)
@@ -450,7 +454,7 @@ static int count_calls(void *argument)
 static int hold(void *argument)
 {
     struct late_member *lateness = argument;
-    int64_t deadline = clock_after(30);
+    int64_t deadline = clock_after(60);
     atomic_store(&lateness->held, true);
     while (atomic_load(&lateness->calls) < LATE_CALLS) {
         CHECK(clock_now() < deadline, "rank 0 does not wait");
@@ -463,7 +467,7 @@ static int hold(void *argument)
 static void late_member(struct member *member)
 {
     struct late_member *lateness = member->argument;
-    int64_t deadline = clock_after(30);
+    int64_t deadline = clock_after(60);
     member->context->interrupt = (struct interrupt){member->rank ? hold : count_calls, lateness};
     while (member->rank == 0 && !atomic_load(&lateness->held)) {
         CHECK(clock_now() < deadline, "rank 1 does not wait");
@@ -658,7 +662,7 @@ static void run_limited(struct member *member, int limited)
     /* The connections of the sets that failed are closed by another thread: none of them may count as open.
      */
     for (int i = 0; count_entries("/proc/self/fd") > open; i++) {
-        CHECK(i < 3000, "the sets that failed keep descriptors");
+        CHECK(i < 6000, "the sets that failed keep descriptors");
         usleep(10000);
     }
     while (!add_with_few_descriptors(member, limited, more))

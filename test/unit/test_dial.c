@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define SECONDS 30
+#define SECONDS 60
 
 enum { ADDRESSES = 3 };
 
