@@ -74,23 +74,27 @@ static struct holdings take_stock(void)
  * fewer than the 40 that one mapping left behind by each life would make. */
 enum { MORE_RESIDENT = SANITIZED ? 1 << 20 : 8 << 10, MORE_MAPPINGS = 32 };
 
-/* The first lives fill what is kept on purpose: the allocator's arenas, the C library's caches. */
+/* The first lives fill what is kept on purpose: the allocator's arenas, the C library's caches. What lives
+ * leave behind they leave in each of three attempts. */
 TEST(test_nothing_is_left_behind)
 {
     for (int t = 0; t < 2; t++) {
         struct group_options options = {.transport = transports[t], .seconds = 600, .lives = 10};
         group_run(&options, 3, one_reduction, NULL);
-        struct holdings before = take_stock();
         options.lives = lives();
-        group_run(&options, 3, one_reduction, NULL);
-        wait_for_threads(before.threads);
-        struct holdings after = take_stock();
-        CHECK(after.descriptors == before.descriptors, "%d descriptors, before: %d", after.descriptors,
-              before.descriptors);
-        CHECK(after.mappings <= before.mappings + MORE_MAPPINGS, "%d mappings, before: %d", after.mappings,
-              before.mappings);
-        CHECK(after.resident <= before.resident + MORE_RESIDENT, "%ld KiB resident, before: %ld",
-              after.resident, before.resident);
+        bool more = true;
+        for (int attempt = 0; more; attempt++) {
+            struct holdings before = take_stock();
+            group_run(&options, 3, one_reduction, NULL);
+            wait_for_threads(before.threads);
+            struct holdings after = take_stock();
+            CHECK(after.descriptors == before.descriptors, "%d descriptors, before: %d", after.descriptors,
+                  before.descriptors);
+            more = after.mappings > before.mappings + MORE_MAPPINGS ||
+                   after.resident > before.resident + MORE_RESIDENT;
+            CHECK(!more || attempt < 2, "%d mappings, before: %d; %ld KiB resident, before: %ld",
+                  after.mappings, before.mappings, after.resident, before.resident);
+        }
     }
 }
 

@@ -58,13 +58,18 @@ def test_many_lives(size: int) -> None:
     """Without barriers in between, and leaving nothing behind; `make soak` asks for 1,000."""
     gc.collect()  # what the tests before have left may go at any time
     live(5, size)
-    descriptors, threads, resident = holdings()
-    live(int(os.environ.get("HOROVOD_TEST_LIVES", "20")), size)
-    deadline = time.monotonic() + 60
-    while (after := holdings())[0] > descriptors or after[1] > threads:
-        assert time.monotonic() < deadline, f"{after[:2]} descriptors and threads, not {descriptors, threads}"
-        time.sleep(0.01)  # a thread that was joined is listed until the system has removed it
-    assert after[2] < resident + 8192
+    grown = []
+    for _ in range(3):  # what lives leave behind, they leave each time; other memory may grow once
+        descriptors, threads, resident = holdings()
+        live(int(os.environ.get("HOROVOD_TEST_LIVES", "20")), size)
+        deadline = time.monotonic() + 60
+        while (after := holdings())[0] > descriptors or after[1] > threads:
+            assert time.monotonic() < deadline, f"{after} descriptors and threads, not {descriptors, threads}"
+            time.sleep(0.01)  # a thread that was joined is listed until the system has removed it
+        grown.append(int(hvd.allreduce(np.array([after[2] - resident]), op=hvd.Max)[0]))
+        if grown[-1] < 8192:
+            break
+    assert grown[-1] < 8192, f"KiB of the rank that grew most, each time: {grown}"
 
 
 @pytest.mark.own_process
