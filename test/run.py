@@ -340,12 +340,12 @@ def run_soak(result: Result) -> None:
         *launched,
         "-k",
         "torch_distributed or programs_of_jax or frameworks or guides or training_on_hosts or test_running "
-        "or test_wrong_numbers",
+        "or test_wrong_numbers or test_examples or test_benchmarks",
         HVD_BUILD=str(BUILD.absolute()),
         **whole,
     )
     result.add(
-        "torch.distributed, JAX, 300 lives, elastic frameworks, training on hosts, pages, long cases, too",
+        "torch.distributed, JAX, 300 lives, elastic frameworks, training on hosts, examples, benchmarks",
         "passed" if done else "failed",
     )
     done = result.call(*pytest_words(["test/model"], "/dev/null"), "-k", "no_wake_up", **whole)

@@ -23,10 +23,29 @@ from starter import Starter
 from virtual_hosts import DEADLINE, VirtualHosts, wait_until
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Started programs must not inherit ignored signals: SIGINT of a background job, SIGHUP of nohup."""
+    config.addinivalue_line(
+        "markers",
+        "one_case(of): each case of the test, or test of this group, starts many processes; "
+        "HOROVOD_TEST_SEED draws one",
+    )
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the cases that options select; all of them without a seed."""
+    seed = os.environ.get("HOROVOD_TEST_SEED")
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items if seed and "HOROVOD_TEST_FULL" not in os.environ else ():
+        if mark := item.get_closest_marker("one_case"):
+            cases.setdefault(mark.args[0] if mark.args else item.nodeid.partition("[")[0], []).append(item)
+    drawn = [random.Random(f"{seed} {of}").choice(each) for of, each in cases.items()]
+    left_out = [item for each in cases.values() for item in each if item not in drawn]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
 
 
 def free_port() -> int:

@@ -58,6 +58,7 @@ def without_mpi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(folder))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["collectives", "gradients"])
 def test_every_case_has_a_figure(
     name: str, tmp_path: Path, compare: Any, monkeypatch: pytest.MonkeyPatch
@@ -75,6 +76,7 @@ def test_every_case_has_a_figure(
     assert (tmp_path / f"{name}.md").read_text() in done.stdout
 
 
+@pytest.mark.one_case("training")
 def test_training(tmp_path: Path, compare: Any) -> None:
     done = run("train", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -129,6 +131,7 @@ def test_programs_of_jax(tmp_path: Path, compare: Any) -> None:
     assert len(cases) == 2 * 5 + 3, cases
 
 
+@pytest.mark.one_case("training")
 def test_two_builds_in_turns(tmp_path: Path, compare: Any) -> None:
     """This build twice; which one is faster is not judged."""
     done = run("before", tmp_path, str(ROOT))
@@ -179,6 +182,7 @@ def test_the_bound_is_passes_and_one_hop(compare: Any) -> None:
     assert machine.bound("allreduce", 4, 64 << 20) == pytest.approx(2 + 3 * 26843.5, rel=1e-3)
 
 
+@pytest.mark.one_case("processes")
 def test_memory_has_a_figure_for_every_case(tmp_path: Path, compare: Any) -> None:
     done = run("memory", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -325,6 +329,7 @@ def test_the_pages_have_every_section_once(tmp_path: Path, compare: Any, publish
     assert texts == [page.read_text() for page in publish.pages(docs) if page.name != "second.md"]
 
 
+@pytest.mark.one_case("processes")
 def test_startup_has_a_figure_for_every_job(tmp_path: Path, compare: Any) -> None:
     done = run("startup", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

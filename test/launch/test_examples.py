@@ -157,6 +157,7 @@ def test_mnist_in_tensorflow(launcher: Launcher) -> None:
     assert (launcher.folder / "checkpoints" / "checkpoint").exists()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("option", [[], ["--ensemble"]], ids=["one", "ensemble"])
 def test_function_approximation_in_tensorflow(launcher: Launcher, option: list[str]) -> None:
     pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
@@ -167,6 +168,7 @@ def test_function_approximation_in_tensorflow(launcher: Launcher, option: list[s
     assert (each[0] == each[1]) == (not option)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("option", [[], ["--ensemble"]], ids=["one", "ensemble"])
 def test_pinn_in_tensorflow(launcher: Launcher, option: list[str]) -> None:
     pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
@@ -205,6 +207,7 @@ def keras_on(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", backend)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 def test_mnist_in_keras(launcher: Launcher, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     keras_on(backend, monkeypatch)
@@ -239,6 +242,7 @@ def test_models_have_their_well_known_size(
     assert (sum(counts), len(counts)) == (parameters, tensors)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("option", [[], ["--fp16-allreduce"], ["--use-adasum"]])
 def test_synthetic_benchmark(launcher: Launcher, option: list[str]) -> None:
     path = EXAMPLES / "torch" / "synthetic_benchmark.py"
