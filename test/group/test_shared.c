@@ -12,6 +12,7 @@ enum { ROUNDS = 2, TENSORS = 24 };
 /* Sizes below and above the limit of lending; odd, so that the ranks' blocks start anywhere; in many pieces.
  */
 static const size_t counts[] = {5000, 300007, 1200011};
+enum { COUNTS = sizeof counts / sizeof *counts };
 
 /* Which ranks' tensors are shared. */
 static bool is_shared(int rank, int pattern)
@@ -98,12 +99,14 @@ static void allreduce_case(struct member *member, size_t count, int pattern, boo
     release_memory(input, shared);
 }
 
+/* Every pair of count, pattern and place. */
 static void allreduce_product(struct member *member)
 {
-    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+    for (int c = 0; c < COUNTS; c++)
         for (int pattern = 0; pattern < 2; pattern++)
             for (int in_place = 0; in_place < 2; in_place++)
-                allreduce_case(member, counts[c], pattern, in_place);
+                if (test_full() || (c + pattern + in_place) % 2 == 0)
+                    allreduce_case(member, counts[c], pattern, in_place);
 }
 
 /* One batch of both kinds of memory, tiny tensors between long ones. */
