@@ -1,5 +1,5 @@
 /* context.h - the devices, one primary context for each, and the contexts that are current in a thread.
- * Internal to the stand-in; any thread. */
+ * Internal to the stand-ins; any thread. */
 #ifndef HVD_TEST_STANDIN_CONTEXT_H
 #define HVD_TEST_STANDIN_CONTEXT_H
 
@@ -23,6 +23,6 @@ struct CUctx_st *context_of(int device);
 CUresult context_result(int device);
 
 /* From now on calls that use this device return the code; the first one stays. Prints why. */
-void context_break(int device, CUresult code, const char *why);
+__attribute__((visibility("default"))) void context_break(int device, CUresult code, const char *why);
 
 #endif

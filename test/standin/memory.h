@@ -1,5 +1,5 @@
 /* memory.h - which memory there is. The bytes of a device are in a mapping of its own, the shadow, at a
- * constant distance from the addresses that the program sees. Internal to the stand-in; any thread. */
+ * constant distance from the addresses that the program sees. Internal to the stand-ins; any thread. */
 #ifndef HVD_TEST_STANDIN_MEMORY_H
 #define HVD_TEST_STANDIN_MEMORY_H
 
@@ -25,7 +25,7 @@ bool memory_is_device(uint64_t address);
 struct memory_region memory_region(uint64_t address);
 
 /* Returns where the bytes of an address are; NULL: it is a device's, and not all of them are allocated. */
-void *memory_reach(uint64_t address, size_t bytes);
+__attribute__((visibility("default"))) void *memory_reach(uint64_t address, size_t bytes);
 
 /* ---- for ipc.c ---------------------------------------------------------------------------------------- */
 

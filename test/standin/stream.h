@@ -1,4 +1,4 @@
-/* stream.h - queues of work, one thread for each. Internal to the stand-in; any thread. */
+/* stream.h - queues of work, one thread for each. Internal to the stand-ins; any thread. */
 #ifndef HVD_TEST_STANDIN_STREAM_H
 #define HVD_TEST_STANDIN_STREAM_H
 
@@ -17,7 +17,7 @@ struct work {
 void stream_open(int delay, int seed);
 
 /* Queues the work, which it takes ownership of. A stream that is captured drops it. */
-CUresult stream_submit(CUstream stream, struct work *work);
+__attribute__((visibility("default"))) CUresult stream_submit(CUstream stream, struct work *work);
 
 /* Waits for all work that is queued now. */
 CUresult stream_finish(CUstream stream);
