@@ -105,11 +105,20 @@ def file_page(path: Path) -> str:
     return f"# {name}\n\n`````{language}\n{path.read_text()}`````\n"
 
 
+def render(config: Path, site: Path) -> int:
+    """Lets mkdocs make the site. With its --quiet, its --strict would overlook all warnings."""
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    words += ["-f", str(config), "-d", str(site.resolve())]
+    variables = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(words, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        print(done.stdout, end="", file=sys.stderr)
+    return done.returncode
+
+
 def main(site: Path) -> int:
     assemble(site.parent / "site-pages")
-    words = ["mkdocs", "build", "--strict", "--quiet", "-f", str(CONFIG), "-d", str(site.resolve())]
-    variables = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run([sys.executable, "-m", *words], env=variables).returncode
+    return render(CONFIG, site)
 
 
 if __name__ == "__main__":

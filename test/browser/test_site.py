@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import subprocess
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 from chromium import Browser, Page
 
-SITE = Path(__file__).resolve().parents[2] / "build" / "site"
+ROOT = Path(__file__).resolve().parents[2]
+SITE = ROOT / "build" / "site"
 PICTURES = SITE.parent / "pictures"
 PAGES = (
     "index",
@@ -58,3 +60,24 @@ def test_pages_fit_and_search_finds(
     page.wait("document.querySelector('.md-search-result__list').innerText.includes('hvd_submit')")
     page.screenshot(PICTURES / f"site-search-{name}.png", whole=False)
     assert page.problems() == []
+
+
+@pytest.mark.parametrize(
+    ("link", "wrong"),
+    [("other.md#there", ""), ("nowhere.md", "nowhere.md"), ("other.md#elsewhere", "#elsewhere")],
+)
+def test_a_link_that_leads_nowhere_is_an_error(link: str, wrong: str, tmp_path: Path) -> None:
+    python = ROOT / "build/site-venv/bin/python"
+    if not python.exists():
+        pytest.skip("mkdocs is not installed: make site")
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "index.md").write_text(f"# Start\n\n[A link]({link})\n")
+    (pages / "other.md").write_text("# Other\n\n## There\n")
+    (pages / "style.css").write_text("")
+    settings = (ROOT / "docs/site/mkdocs.yml").read_text().partition("nav:\n")[0]
+    (tmp_path / "mkdocs.yml").write_text(settings.replace("../../build/site-pages", "pages"))
+    code = "import sys, pathlib, build; sys.exit(build.render(*map(pathlib.Path, sys.argv[1:])))"
+    words = [python, "-c", code, tmp_path / "mkdocs.yml", tmp_path / "site"]
+    done = subprocess.run(words, cwd=ROOT / "docs/site", capture_output=True, text=True, timeout=300)
+    assert done.returncode == (1 if wrong else 0) and wrong in done.stderr, done.stdout + done.stderr
