@@ -20,6 +20,8 @@ EXTRAS = {
     "keras": {"keras", "tensorflow"},
     "jax": {"jax", "optax"},
     "mxnet": {"mxnet"},
+    "spark": {"pyspark", "pyarrow", "pandas", "fsspec"},
+    "ray": {"ray"},
 }
 
 
