@@ -92,3 +92,12 @@ int hvd_has_devices(void)
 {
     return atomic_load_explicit(&has_devices, memory_order_relaxed);
 }
+
+void memory_trim(void)
+{
+    for (int32_t type = 0; type < TYPES; type++) {
+        const struct memory_ops *row = memory_of(type);
+        if (row && row->trim)
+            row->trim();
+    }
+}

@@ -72,6 +72,9 @@ struct memory_ops {
     hvd_code (*event_query)(struct memory_event *event, hvd_status *status);
     /* Waits for the event first if it is still pending. */
     void (*event_release)(struct memory_event *event);
+
+    /* Gives back what is kept for later use and is not in use now; NULL: there is nothing. */
+    void (*trim)(void);
 };
 
 extern const struct memory_ops memory_host, memory_cuda;
@@ -83,6 +86,9 @@ const struct memory_ops *memory_of(int32_t device_type);
  * HVD_UNSUPPORTED: this process can't use such devices; the text, "a GPU, which this process can't use
  * (...)", says why. */
 hvd_code memory_open(int32_t device_type, const struct memory_ops **memory, hvd_status *reason);
+
+/* Lets all rows give back what they keep, when a context of the engine has ended. */
+void memory_trim(void);
 
 /* Adds or replaces a type of device, before any tensor of it is submitted; `ops` must stay valid. */
 void memory_register(const struct memory_ops *ops);

@@ -276,6 +276,13 @@ static hvd_code copy(const struct memory_copy *copies, int count, struct memory_
     return code;
 }
 
+/* In a child of fork() all of it is the parent's. */
+static void trim(void)
+{
+    if (cuda_open(NULL))
+        pinned_trim();
+}
+
 const struct memory_ops memory_cuda = {
     .device_type = HVD_CUDA,
     .open = open_driver,
@@ -289,4 +296,5 @@ const struct memory_ops memory_cuda = {
     .event_record = event_record,
     .event_query = event_query,
     .event_release = event_release,
+    .trim = trim,
 };

@@ -49,14 +49,14 @@ static struct block *take_kept(size_t capacity)
     return found;
 }
 
-/* Removes the last block of the list while there are too many bytes. */
-static struct block *remove_surplus(void)
+/* Removes the last block of the list while there are more than so many bytes. */
+static struct block *remove_surplus(size_t most)
 {
     pthread_mutex_lock(&lock);
     struct block **at = &blocks, *found = NULL;
-    while (kept > PINNED_KEPT && *at && (*at)->next)
+    while (kept > most && *at && (*at)->next)
         at = &(*at)->next;
-    if (kept > PINNED_KEPT && *at) {
+    if (kept > most && *at) {
         found = *at;
         *at = NULL;
         kept -= found->capacity;
@@ -106,7 +106,14 @@ void pinned_release(void *data)
     blocks = block;
     kept += block->capacity;
     pthread_mutex_unlock(&lock);
-    while ((block = remove_surplus()))
+    while ((block = remove_surplus(PINNED_KEPT)))
+        give_back(block);
+}
+
+void pinned_trim(void)
+{
+    struct block *block;
+    while ((block = remove_surplus(0)))
         give_back(block);
 }
 

@@ -13,6 +13,9 @@
 void *pinned_allocate(int32_t device_id, size_t bytes);
 void pinned_release(void *data);
 
+/* Gives back what is kept. */
+void pinned_trim(void);
+
 /* Bytes that are kept; for tests. */
 size_t pinned_kept(void);
 

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "bootstrap/bootstrap.h"
+#include "device/memory.h"
 #include "engine/comm_list.h"
 #include "engine/comm_open.h"
 #include "engine/context.h"
@@ -139,6 +140,7 @@ static void close_context(struct hvd_context *context)
     atfork_remove(&context->watch); /* so far a child closes the descriptors */
     sets_fini(&context->sets);
     settings_free(&context->settings);
+    memory_trim();
     context_release(context);
 }
 

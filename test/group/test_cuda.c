@@ -294,6 +294,18 @@ static void steps(struct member *member)
 
 GROUP_TEST(test_steps, steps, 1, 2, .transport = "shm")
 
+static void keep_memory(struct member *member)
+{
+    check_sum(member, "kept", member->rank, 1, (float)member->size);
+    CHECK(pinned_kept(), "nothing is kept");
+}
+
+TEST(test_shutdown_gives_back_what_is_kept)
+{
+    group_run(&(struct group_options){.transport = "shm"}, 2, keep_memory, NULL);
+    assert_int_equal(pinned_kept(), 0);
+}
+
 TEST(test_page_locked_memory_is_bounded)
 {
     const size_t bytes = PINNED_KEPT / 2 - 4096;
