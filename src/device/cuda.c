@@ -12,8 +12,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#define MOST_GPUS 64
-
 /* ---- the driver --------------------------------------------------------------------------------------- */
 
 static struct cuda driver;
@@ -72,7 +70,7 @@ static void init(void)
         status_set(&init_failure, HVD_UNSUPPORTED, "%s", of_fork);
     else if (cuda_check(&driver, result, "opening the driver for NVIDIA's GPUs", &init_failure))
         init_failure.code = HVD_UNSUPPORTED;
-    driver.devices = count < MOST_GPUS ? count : MOST_GPUS;
+    driver.devices = count < CUDA_MOST_GPUS ? count : CUDA_MOST_GPUS;
     if (init_failure.code)
         atfork_remove(&handler);
 }
@@ -116,7 +114,7 @@ hvd_code cuda_check(const struct cuda *cuda, CUresult result, const char *what, 
 static struct gpu {
     CUcontext context; /* NULL: not open */
     CUstream stream;   /* NULL: not open */
-} gpus[MOST_GPUS];
+} gpus[CUDA_MOST_GPUS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static CUresult open_context(struct gpu *gpu, int32_t device_id)

@@ -9,6 +9,8 @@
 
 #include <stdint.h>
 
+enum { CUDA_MOST_GPUS = 64 }; /* of a process */
+
 struct cuda {
     int32_t devices; /* how many GPUs this process sees */
 #define MEMBER(member, symbol, parameters) CUresult(*member) parameters;

@@ -12,6 +12,8 @@ typedef unsigned long long CUdeviceptr; /* an address of a device or of the host
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream; /* NULL: the default stream of the current device */
 typedef struct CUevent_st *CUevent;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
 #endif
 
 /* Results that the engine distinguishes. */
@@ -75,6 +77,12 @@ enum {
     CALL(event_record, cuEventRecord, (CUevent event, CUstream stream))                                      \
     CALL(event_query, cuEventQuery, (CUevent event))                                                         \
     CALL(event_synchronize, cuEventSynchronize, (CUevent event))                                             \
-    CALL(event_destroy, cuEventDestroy_v2, (CUevent event))
+    CALL(event_destroy, cuEventDestroy_v2, (CUevent event))                                                  \
+    CALL(module_load, cuModuleLoadData, (CUmodule * module, const void *image))                              \
+    CALL(module_function, cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name))   \
+    CALL(launch, cuLaunchKernel,                                                                             \
+         (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,          \
+          unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void **parameters,           \
+          void **extra))
 
 #endif

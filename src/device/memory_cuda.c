@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "device/cuda.h"
+#include "device/cuda_copy.h"
 #include "device/pinned.h"
 
 #include <pthread.h>
@@ -248,27 +249,41 @@ static bool are_to_devices(const struct cuda *cuda, const struct memory_copy *co
            type == CUDA_MEMORY_DEVICE;
 }
 
+/* Returns how many copies, from the first one on, are of the same GPU, and which. */
+static hvd_code find_neighbours(const struct memory_copy *copies, int count, bool to_devices,
+                                int32_t *device_id, int *neighbours, hvd_status *status)
+{
+    *neighbours = 0;
+    for (int i = 0; i < count; i++) {
+        int32_t other;
+        TRY(find_device(to_devices ? copies[i].to : copies[i].from, &other, status));
+        if (i && other != *device_id)
+            break;
+        *device_id = other;
+        ++*neighbours;
+    }
+    return HVD_OK;
+}
+
 static hvd_code copy(const struct memory_copy *copies, int count, struct memory_event **copied,
                      hvd_status *status)
 {
     struct cuda_use use;
-    int32_t device_id;
+    int32_t device_id = 0;
+    int neighbours;
     const struct cuda *cuda = cuda_open(status);
     if (!cuda)
         return HVD_UNSUPPORTED;
     bool to_devices = are_to_devices(cuda, copies);
-    TRY(find_device(to_devices ? copies[0].to : copies[0].from, &device_id, status));
+    TRY(find_neighbours(copies, count, to_devices, &device_id, &neighbours, status));
     TRY(cuda_enter(&use, device_id, status));
-    hvd_code code = HVD_OK;
-    for (int i = 0; i < count && !code; i++) {
-        code = find_device(to_devices ? copies[i].to : copies[i].from, &device_id, status);
-        if (!code && device_id != use.device_id)
+    hvd_code code = cuda_copy(&use, copies, neighbours, to_devices, status);
+    for (int i = neighbours; i < count && !code; i += neighbours) {
+        code = find_neighbours(copies + i, count - i, to_devices, &device_id, &neighbours, status);
+        if (!code)
             TRY(change_device(&use, device_id, status));
         if (!code)
-            code = cuda_check(cuda,
-                              cuda->copy(address_of(copies[i].to), address_of(copies[i].from),
-                                         copies[i].length, use.stream),
-                              "copying a tensor of the GPU", status);
+            code = cuda_copy(&use, copies + i, neighbours, to_devices, status);
     }
     if (!code)
         code = record(&use, use.stream, copied, status);
@@ -279,8 +294,10 @@ static hvd_code copy(const struct memory_copy *copies, int count, struct memory_
 /* In a child of fork() all of it is the parent's. */
 static void trim(void)
 {
-    if (cuda_open(NULL))
-        pinned_trim();
+    if (!cuda_open(NULL))
+        return;
+    cuda_copy_trim();
+    pinned_trim();
 }
 
 const struct memory_ops memory_cuda = {

@@ -294,6 +294,53 @@ static void steps(struct member *member)
 
 GROUP_TEST(test_steps, steps, 1, 2, .transport = "shm")
 
+/* All tensors of a batch travel by one copy, which one kernel prepares, and return by one of each. The
+ * caller's stream writes them after the request. */
+static void many_small_tensors(struct member *member)
+{
+    static const char *const calls[] = {"cuLaunchKernel", "cuMemcpyAsync"};
+    enum { COUNT = 161 };
+    int64_t shapes[COUNT][1];
+    hvd_tensor tensors[COUNT];
+    hvd_handle *handle;
+    hvd_request barrier = {.struct_size = sizeof barrier, .operation = HVD_BARRIER};
+    int before[2], after[2];
+    CUstream stream = device_stream(member->rank);
+    for (int turn = 0; turn < 2; turn++) {
+        CHECK_OK(hvd_run(member->context, &barrier, NULL, &check_status));
+        device_hold(stream);
+        for (int i = 0; i < COUNT; i++) {
+            shapes[i][0] = 1 + i % 40;
+            if (turn == 0)
+                tensors[i] = make_tensor(member->rank, shapes[i]);
+            write_value(&tensors[i], stream, (float)(member->rank + i + turn));
+        }
+        CHECK_OK(hvd_run(member->context, &barrier, NULL, &check_status));
+        for (int i = 0; i < 2; i++)
+            before[i] = standin_calls(calls[i]);
+        CHECK_OK(hvd_run(member->context, &barrier, NULL, &check_status));
+        hvd_request request = request_of(HVD_ALLREDUCE, "many", tensors);
+        request.count = COUNT;
+        request.stream = stream;
+        CHECK_OK(hvd_submit(member->context, &request, &handle, &check_status));
+        device_go_on(stream);
+        finish(handle);
+        CHECK_OK(hvd_run(member->context, &barrier, NULL, &check_status));
+        for (int i = 0; i < 2; i++)
+            after[i] = standin_calls(calls[i]);
+        CHECK_OK(hvd_run(member->context, &barrier, NULL, &check_status));
+        for (int i = 0; i < 2; i++)
+            CHECK(after[i] - before[i] == 2 * member->size, "%d calls of %s", after[i] - before[i], calls[i]);
+        for (int i = 0; i < COUNT; i++)
+            check_value(&tensors[i],
+                        (float)(member->size * (member->size - 1) / 2 + member->size * (i + turn)));
+    }
+    for (int i = 0; i < COUNT; i++)
+        device_release(tensors[i].data);
+}
+
+GROUP_TEST(test_many_small_tensors, many_small_tensors, 1, 3, .transport = "shm")
+
 static void keep_memory(struct member *member)
 {
     check_sum(member, "kept", member->rank, 1, (float)member->size);

@@ -6,8 +6,6 @@
 #include "device/cuda_calls.h"
 
 #ifndef CUDA_VERSION /* of cuda.h */
-typedef struct CUmod_st *CUmodule;
-typedef struct CUfunc_st *CUfunction;
 typedef void (*CUhostFn)(void *argument);
 typedef struct {
     char bytes[16];
@@ -63,12 +61,6 @@ enum {
     CALL(stream_destroy, cuStreamDestroy_v2, (CUstream stream))                                              \
     CALL(stream_query, cuStreamQuery, (CUstream stream))                                                     \
     CALL(host_function, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *argument))              \
-    CALL(module_load, cuModuleLoadData, (CUmodule * module, const void *image))                              \
-    CALL(module_function, cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name))   \
-    CALL(launch, cuLaunchKernel,                                                                             \
-         (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,          \
-          unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void **parameters,           \
-          void **extra))                                                                                     \
     CALL(module_unload, cuModuleUnload, (CUmodule module))                                                   \
     CALL(ipc_get, cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr address))                         \
     CALL(ipc_open, cuIpcOpenMemHandle_v2, (CUdeviceptr * address, CUipcMemHandle handle, unsigned flags))    \
