@@ -269,7 +269,7 @@ def run_sanitize(result: Result) -> None:
     setarch = ["setarch", "-R"]
     if subprocess.call([*setarch, "true"], stderr=subprocess.DEVNULL) != 0:
         setarch = []
-    labels = "unit|group|soak" if os.environ.get("HOROVOD_TEST_SIZES") == "all" else "unit|group"
+    labels = "unit|group|soak" if all_sizes() else "unit|group"
     for name in SANITIZED:
         if build_sanitizer(result, name):
             wrapper = setarch if name == "thread" else []
@@ -282,8 +282,13 @@ def run_sanitize(result: Result) -> None:
 SANITIZED = {"address": "address,undefined", "thread": "thread"}
 
 
+def all_sizes() -> bool:
+    return os.environ.get("HOROVOD_TEST_SIZES") == "all"
+
+
 def build_sanitizer(result: Result, name: str) -> bool:
-    return build(result, BUILD / f"sanitize-{name}", [f"-DHVD_SANITIZE={SANITIZED[name]}"], "tests")
+    targets = ["tests", "soak-tests"] if all_sizes() else ["tests"]
+    return build(result, BUILD / f"sanitize-{name}", [f"-DHVD_SANITIZE={SANITIZED[name]}"], *targets)
 
 
 def build_fuzzers(result: Result) -> bool:
@@ -291,12 +296,12 @@ def build_fuzzers(result: Result) -> bool:
     return build(result, BUILD / "fuzz", options, "fuzzers")
 
 
-def build(result: Result, folder: Path, options: Iterable[str], target: str) -> bool:
+def build(result: Result, folder: Path, options: Iterable[str], *targets: str) -> bool:
     """With assertions; -O1 compiles in half the time of -O2, and the programs take about as long. Sanitizers
     report lines, for which -g1 is enough."""
     options = [*options, "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS_DEBUG=-O1 -g1", "--log-level=WARNING"]
     return result.call("cmake", "-G", "Ninja", "-S", ".", "-B", folder, *options) and result.call(
-        "cmake", "--build", folder, "--target", target, "--", "--quiet"
+        "cmake", "--build", folder, "--target", *targets, "--", "--quiet"
     )
 
 

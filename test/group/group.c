@@ -166,6 +166,14 @@ static int draw_size(int smallest, int largest)
     return smallest + (int)random_below(&state, largest - smallest + 1);
 }
 
+#ifdef HVD_OPERATIONS_ON_CUDA
+enum { SOME = true, ONCE = true };
+#elif defined(HVD_ON_DEVICE)
+enum { SOME = false, ONCE = SANITIZED };
+#else
+enum { SOME = false, ONCE = false };
+#endif
+
 void group_run_sizes(const struct group_options *options, int smallest, int largest, member_fn fn)
 {
     static const char *const transports[] = {
@@ -175,17 +183,17 @@ void group_run_sizes(const struct group_options *options, int smallest, int larg
         NULL};
     const char *const named[] = {options->transport, NULL};
     struct group_options over = *options;
-#ifdef HVD_OPERATIONS_ON_CUDA
-    if (!test_full()) {
-        if (draw_size(0, 2))
-            skip();
+    bool all_sizes = getenv("HOROVOD_TEST_SIZES");
+    if (SOME && !test_full() && draw_size(0, 2))
+        skip();
+    if (ONCE && !test_full() && (SOME || !all_sizes)) {
+        int least = !SOME && smallest == 1 && largest > 1 ? 2 : smallest;
         if (!options->transport)
             over.transport = transports[draw_size(0, (int)(sizeof transports / sizeof *transports) - 2)];
-        group_run(&over, draw_size(smallest, largest), fn, NULL);
+        group_run(&over, draw_size(least, largest), fn, NULL);
         return;
     }
-#endif
-    int every = getenv("HOROVOD_TEST_SIZES") ? largest : SANITIZED ? 1 : 5;
+    int every = all_sizes ? largest : SANITIZED ? 1 : 5;
     for (const char *const *transport = named[0] ? named : transports; *transport; transport++) {
         over.transport = *transport;
         int size = smallest;

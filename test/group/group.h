@@ -38,8 +38,9 @@ void group_run(const struct group_options *options, int size, member_fn fn, void
 
 /* The same with numbers of ranks up to 5, and one that the test's seed draws of those above; under a
  * sanitizer with 1 and one above. HOROVOD_TEST_SIZES selects all. Over every transport when the options name
- * none. Operations on CUDA run as a sample, as all of them run on the test device: a third of the tests, with
- * one number and one transport, all drawn; HOROVOD_TEST_FULL selects all. */
+ * none. Operations on the test device run under a sanitizer with one number above 1 and one transport, both
+ * drawn, as without it they run with all. Those on CUDA are a sample: a third of the tests, also with one of
+ * each; HOROVOD_TEST_FULL selects all. */
 void group_run_sizes(const struct group_options *options, int smallest, int largest, member_fn fn);
 
 /* A test of just that; the rest of the arguments are the options. */
