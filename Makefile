@@ -158,7 +158,7 @@ first-light: build $(WHEEL) ## build/first-light/: what travels to a machine wit
 	@rm -rf $(BUILD)/first-light && mkdir $(BUILD)/first-light
 	@cp $(BUILD)/wheels/*.whl $(BUILD)/test/libgates.so $(BUILD)/first-light
 	@ldd $(BUILD)/test/group_test_cuda | awk '/cmocka/ {print $$3}' | xargs -I {} cp {} $(BUILD)/first-light
-	@for each in $(BUILD)/test/group_test_*cuda; do strip -o $(BUILD)/first-light/$${each##*/} $$each; done
+	@for each in $(BUILD)/test/group_test_*cuda $(BUILD)/test/unit_test_kernels; do strip -o $(BUILD)/first-light/$${each##*/} $$each; done
 	@du -sh $(BUILD)/first-light
 
 test-frameworks: install ## the same wheel file with every framework in every version (ONLY="jax-0.6 mxnet-1.9": these)

@@ -24,7 +24,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CAPTURES = ("test_a_captured_stream", "test_beside_a_capture")  # of test_cuda; its others need the stand-in
+# Of these programs; the others need the stand-in.
+TESTS = {
+    "group_test_cuda": ("test_a_captured_stream", "test_beside_a_capture"),
+    "unit_test_kernels": ("test_bits*", "test_random*", "test_kernel_and_copy*", "test_batches*"),
+}
 
 
 class SkippedError(Exception):
@@ -127,7 +131,7 @@ def compare_declarations(run: Run) -> str:
 
 
 def run_program(run: Run, program: Path, wrapper: tuple[str, ...] = (), limit: float = 150) -> str:
-    """One program of test/group; on a GPU, tests of test_cuda that need the stand-in are left out."""
+    """One program; of those that need the stand-in, some tests."""
     name = "-".join([*(Path(word).name for word in wrapper[:1]), program.name])
     variables = {}
     if run.device == "cuda":
@@ -138,10 +142,12 @@ def run_program(run: Run, program: Path, wrapper: tuple[str, ...] = (), limit: f
         }
         old = os.environ.get("LD_LIBRARY_PATH")
         variables["LD_LIBRARY_PATH"] += f":{old}" if old else ""
-    if program.name == "group_test_cuda":
+    if program.name in TESTS:
         tests = [
-            run.call(f"{name}-{each}", limit, *wrapper, program, HOROVOD_TEST_FILTER=each, **variables)
-            for each in CAPTURES
+            run.call(
+                f"{name}-{each.strip('*')}", limit, *wrapper, program, HOROVOD_TEST_FILTER=each, **variables
+            )
+            for each in TESTS[program.name]
         ]
     else:
         tests = [run.call(name, limit, *wrapper, program, **variables)]
@@ -159,7 +165,7 @@ def check_memory(run: Run) -> str:
 
 def driver(run: Run) -> None:
     run.check("declarations as in cuda.h", lambda: compare_declarations(run))
-    programs = sorted(run.folder.glob("group_test_*cuda"))
+    programs = [*sorted(run.folder.glob("group_test_*cuda")), *run.folder.glob("unit_test_kernels")]
     assert programs, f"no programs in {run.folder}; `make first-light` collects them"
     for program in programs:
         run.check(f"operations in C, {program.name}", lambda program=program: run_program(run, program))

@@ -25,7 +25,7 @@ def first_light(call: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_operations_of_the_driver(tmp_path: Path) -> None:
-    for name in ("group_test_join-cuda", "group_test_cuda"):
+    for name in ("group_test_join-cuda", "group_test_cuda", "unit_test_kernels"):
         (tmp_path / name).symlink_to(BUILD / "test" / name)
     (tmp_path / "group_test_wrong-cuda").write_text("#!/bin/sh\necho what is wrong\nexit 3\n")
     (tmp_path / "group_test_wrong-cuda").chmod(0o755)
@@ -34,10 +34,11 @@ def test_operations_of_the_driver(tmp_path: Path) -> None:
     for words in (
         r"^horovod of this tree +ok .* GPUs: ",
         r"^operations in C, group_test_cuda +ok .* \d+ tests$",
+        r"^operations in C, unit_test_kernels +ok .* 4 tests$",
         r"^operations in C, group_test_join-cuda +ok .* \d+ tests$",
         r"^operations in C, group_test_wrong-cuda +FAILED .* exit code 3: what is wrong$",
         r"^memcheck +skipped .* needs compute-sanitizer and a GPU$",
-        r"^[34] passed, 1 failed$",
+        r"^[45] passed, 1 failed$",
     ):
         assert re.search(words, done.stdout, re.MULTILINE), (words, done.stdout)
 
