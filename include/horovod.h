@@ -771,6 +771,11 @@ HVD_API hvd_code hvd_find_cuda(hvd_status *found);
  * initialise the driver. */
 HVD_API int32_t hvd_cuda_version(void);
 
+/* NVIDIA's NCCL that tensors on GPUs can use, by version and path in found->text; *version: as ncclGetVersion
+ * returns it, 22707 for 2.27.7. Opens it. HVD_UNSUPPORTED: there is none, and *version is 0. `path`
+ * (HOROVOD_NCCL_LIBRARY): this one, unless the process has loaded another one; NULL: any. */
+HVD_API hvd_code hvd_find_nccl(const char *path, int32_t *version, hvd_status *found);
+
 /* The numeric addresses of this host that `interfaces`, a value of the setting network_interface, allows, in
  * found->text: separated by commas, the best first, loopback only if there is no other. "": all.
  * HVD_INVALID_ARGUMENT: there is none. */

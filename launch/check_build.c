@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Horovod's three in its order, then the others; and what installs each. */
 static const struct {
@@ -21,40 +22,55 @@ static const struct {
                   {"JAX", "jax", "horovod[jax]"},
                   {"NumPy", "numpy", "horovod"}};
 
-static const char *const absent[] = {"NCCL", "DDL", "CCL"};
+static const char *const absent[] = {"DDL", "CCL"};
 static const char *const transports[] = {
 #define TRANSPORT(name) #name,
 #include "transport/transports.def"
 #undef TRANSPORT
 };
 
-/* This program prints its own path, then each of its arguments that names a usable framework: it can be
- * imported, and so can the package of that name under horovod; horovod itself serves NumPy. */
+#define NCCL_MARK "nccl="
+
+/* This program prints its own path, where the package nvidia.nccl would have NCCL, then each of its arguments
+ * that names a usable framework: it can be imported, and so can the package of that name under horovod;
+ * horovod itself serves NumPy. */
 static const char program[] =
     "import importlib.util as u, sys; print(sys.executable or \"python3\"); "
+    "spec = u.find_spec(\"nvidia\"); "
+    "[print(\"" NCCL_MARK "\" + path + \"/nccl/lib/libnccl.so.2\") "
+    "for path in (spec.submodule_search_locations if spec else [])]; "
     "[print(name) for name in sys.argv[1:] "
     "if u.find_spec(name) and u.find_spec(\"horovod.\" + name if name != \"numpy\" else \"horovod\")]";
 
 #define FRAMEWORKS (sizeof frameworks / sizeof *frameworks)
 
-/* Fills `found` and the path of the Python that answered. Without one nothing is found. */
-static void query_python(char *python, size_t capacity, bool found[FRAMEWORKS])
+/* Zeroed: without a Python nothing is found. */
+struct answer {
+    char python[1024]; /* path of the Python that answered; "": none */
+    char nccl[1024];   /* path of the NCCL of its packages; "": none */
+    bool found[FRAMEWORKS];
+};
+
+static void query_python(struct answer *answer)
 {
-    char line[1024], question[1024];
+    char line[1024], question[2048];
     /* The shell needs no escapes: neither the program nor the names of modules hold a single quote. */
     snprintf(question, sizeof question, "python3 -c '%s' 2>/dev/null </dev/null", program);
     for (size_t i = 0; i < FRAMEWORKS; i++)
         append_text(question, sizeof question, " '%s'", frameworks[i].module);
-    FILE *answer = popen(question, "re");
-    while (answer && fgets(line, sizeof line, answer)) {
+    FILE *lines = popen(question, "re");
+    while (lines && fgets(line, sizeof line, lines)) {
         line[strcspn(line, "\n")] = '\0';
-        if (!*python)
-            snprintf(python, capacity, "%s", line);
+        const char *nccl = strncmp(line, NCCL_MARK, strlen(NCCL_MARK)) ? NULL : line + strlen(NCCL_MARK);
+        if (!*answer->python)
+            snprintf(answer->python, sizeof answer->python, "%s", line);
+        if (nccl && !access(nccl, R_OK))
+            snprintf(answer->nccl, sizeof answer->nccl, "%s", nccl);
         for (size_t i = 0; i < FRAMEWORKS; i++)
-            found[i] = found[i] || (*line && strcmp(line, frameworks[i].module) == 0);
+            answer->found[i] = answer->found[i] || (*line && strcmp(line, frameworks[i].module) == 0);
     }
-    if (answer)
-        pclose(answer);
+    if (lines)
+        pclose(lines);
 }
 
 static void print_row(bool has, const char *name)
@@ -64,9 +80,10 @@ static void print_row(bool has, const char *name)
 
 void check_build_print(void)
 {
-    char python[1024] = "";
-    bool found[FRAMEWORKS] = {false};
-    query_python(python, sizeof python, found);
+    struct answer answer = {.python = ""};
+    query_python(&answer);
+    const char *python = answer.python, *nccl_path = getenv("HOROVOD_NCCL_LIBRARY");
+    const bool *found = answer.found;
     hvd_status mpi;
     bool has_mpi = hvd_find_mpi(getenv("HOROVOD_MPI_LIBRARY"), &mpi) == HVD_OK;
     printf("Horovod v%s:\n\nAvailable Frameworks:\n", hvd_version());
@@ -75,7 +92,12 @@ void check_build_print(void)
     printf("\nAvailable Controllers:\n");
     print_row(has_mpi, "MPI");
     print_row(true, "Gloo");
+    hvd_status nccl;
+    int32_t nccl_version;
+    bool has_nccl =
+        hvd_find_nccl(nccl_path && *nccl_path ? nccl_path : answer.nccl, &nccl_version, &nccl) == HVD_OK;
     printf("\nAvailable Tensor Operations:\n");
+    print_row(has_nccl, "NCCL");
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
         print_row(false, absent[i]);
     print_row(has_mpi, "MPI");
@@ -93,10 +115,11 @@ void check_build_print(void)
     bool has_gpus = hvd_find_cuda(&gpus) == HVD_OK;
     printf("GPUs: %s.%s\n", gpus.text,
            has_gpus
-               ? " Tensors on them travel through the memory of the host; the authors have tested this on "
-                 "a stand-in for the driver, but on no GPU yet."
+               ? " The authors have tested tensors on them on a stand-in for the driver, but on no GPU yet."
                : "");
-    printf("NCCL, DDL, CCL: not in this version.\n");
+    printf("%s%s%s.\n", has_nccl ? "" : "NCCL: ", nccl.text,
+           has_nccl ? "; never run by the authors on a GPU" : "");
+    printf("DDL, CCL: not in this version.\n");
     for (size_t i = 0; i < FRAMEWORKS && *python; i++)
         if (!found[i])
             printf("%s is missing: %s -m pip install \"%s\"\n", frameworks[i].name, python,

@@ -71,6 +71,7 @@ struct backend_opening {
     /* For data that the members must exchange, e.g. a ncclUniqueId. Keys, which start with the row's name,
      * belong to this process set only. NULL: size is 1. */
     struct rendezvous_client *rendezvous;
+    uint32_t generation;               /* of this life of the job, for a client of the row's own */
     int64_t deadline;                  /* clock_now's */
     const struct interrupt *interrupt; /* NULL: none */
 };
@@ -83,6 +84,7 @@ struct backend_query {
     uint32_t types;                          /* bits, 1 << hvd_dtype; bytes if it does not reduce */
     int device_type;                         /* hvd_device_type */
     uint64_t bytes;                          /* of one rank; 0 if it differs by rank */
+    double prescale, postscale;              /* 1 if it does not reduce */
     bool rows_unknown;                       /* allgather, alltoall: collective->rows will be NULL */
     uint64_t latency_threshold, piece_bytes; /* the settings of that name, as tuned */
 };
@@ -107,8 +109,14 @@ struct backend {
     void (*close)(void *state); /* called while no collective runs */
 
     /* Returns true if the row can run such a batch with the current settings (`deterministic`!), and sets the
-     * row's own numbers in *choice, which are 0 at the call. */
+     * row's own numbers in *choice, which are 0 at the call; those of the last row if it has `prepare`. */
     bool (*supports)(const void *state, const struct backend_query *query, struct choice *choice);
+
+    /* Optional; called for the next collective of the row before it starts, again and again as long as it
+     * returns HVD_IN_PROGRESS; later collectives of the set wait meanwhile. For a library whose set-up needs
+     * the device of a tensor. HVD_UNSUPPORTED, which must be the outcome on all members: the last row runs
+     * the collective, and `supports` refuses later ones. Another error ends the collective. */
+    hvd_code (*prepare)(void *state, const struct collective *collective, hvd_status *status);
 
     /* Starts a collective. collective->choice may have any numbers, since another process sent it. An error
      * ends the collective. */
@@ -165,6 +173,7 @@ struct backends {
     struct worker *workers;          /* list of the rows' workers; NULL: none */
     struct turn_source turns;
     bool exclusive; /* the last collective that started runs alone */
+    bool prepares;  /* the row of the next collective prepares itself */
     bool aborted;
 };
 

@@ -90,8 +90,13 @@ struct choice backends_choose(const struct backends *backends, const struct back
     for (int i = 0; i < backends->count; i++) {
         const struct backend_row *row = &backends->rows[i];
         struct choice choice = {.backend = (uint8_t)i};
-        if (row->state && row->backend->supports(row->state, query, &choice))
-            return choice;
+        if (!row->state || !row->backend->supports(row->state, query, &choice))
+            continue;
+        if (row->backend->prepare) {
+            const struct backend_row *last = &backends->rows[backends->count - 1];
+            last->backend->supports(last->state, query, &choice);
+        }
+        return choice;
     }
     assert(!"the last row takes every batch");
     return (struct choice){0};
@@ -179,15 +184,38 @@ static void row_start(struct backends *backends, struct collective *collective)
         row->progress = BACKEND_READY;
 }
 
+/* Hands the collective over to the last row if its own one can't be used. */
+static hvd_code row_prepare(const struct backends *backends, struct collective *collective,
+                            hvd_status *status)
+{
+    const struct backend_row *row = row_of(backends, collective->choice);
+    if (!row || !row->state || !row->backend->prepare)
+        return HVD_OK;
+    hvd_code code = row->backend->prepare(row->state, collective, status);
+    if (code != HVD_UNSUPPORTED)
+        return code;
+    collective->choice.backend = (uint8_t)(backends->count - 1);
+    return HVD_OK;
+}
+
 static bool rows_fill(struct backends *backends)
 {
     bool any = false;
     while (may_start(backends)) {
+        hvd_status status;
+        bool takes_turn = needs_turn(backends, backends->started.head);
+        hvd_code code = row_prepare(backends, backends->started.head, &status);
+        backends->prepares = code == HVD_IN_PROGRESS;
+        if (backends->prepares)
+            break;
         struct collective *collective = collective_queue_pop(&backends->started);
-        if (needs_turn(backends, collective))
+        if (takes_turn)
             backends->turns.use(backends->turns.owner);
         backends->exclusive = collective->exclusive;
-        row_start(backends, collective);
+        if (code)
+            collective->done(collective, &status);
+        else
+            row_start(backends, collective);
         any = true;
     }
     return any;
@@ -210,6 +238,7 @@ bool backends_progress(struct backends *backends)
 void backends_abort(struct backends *backends, const hvd_status *cause)
 {
     backends->aborted = true;
+    backends->prepares = false;
     for (int i = 0; i < backends->count; i++) {
         struct backend_row *row = &backends->rows[i];
         if (!row->state)
@@ -240,10 +269,10 @@ static bool any_row(const struct backends *backends, enum backend_progress progr
 
 bool backends_are_ready(const struct backends *backends)
 {
-    return may_start(backends) || any_row(backends, BACKEND_READY);
+    return (!backends->prepares && may_start(backends)) || any_row(backends, BACKEND_READY);
 }
 
 bool backends_poll(const struct backends *backends)
 {
-    return any_row(backends, BACKEND_POLL);
+    return backends->prepares || any_row(backends, BACKEND_POLL);
 }

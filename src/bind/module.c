@@ -323,6 +323,16 @@ static PyObject *core_find_cuda(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED
     return Py_BuildValue("(Os)", code ? Py_False : Py_True, found.text);
 }
 
+static PyObject *core_find_nccl(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    hvd_status found;
+    int32_t version;
+    Py_BEGIN_ALLOW_THREADS;
+    hvd_find_nccl(getenv("HOROVOD_NCCL_LIBRARY"), &version, &found);
+    Py_END_ALLOW_THREADS;
+    return Py_BuildValue("(is)", (int)version, found.text);
+}
+
 static PyObject *core_addresses(PyObject *Py_UNUSED(module), PyObject *interfaces)
 {
     hvd_status found;
@@ -481,6 +491,10 @@ static PyMethodDef methods[] = {
      "find_cuda($module, /)\n--\n\n"
      "Whether this process can use GPUs of NVIDIA, and a text that lists them or says why not. It "
      "initialises the driver, so that children of fork() can't use them any longer."},
+    {"find_nccl", core_find_nccl, METH_NOARGS,
+     "find_nccl($module, /)\n--\n\n"
+     "The version of the NCCL that tensors on GPUs can use, 0 if there is none, and a text that names it or "
+     "says why not."},
     {"version", core_version, METH_NOARGS,
      "version($module, /)\n--\n\n"
      "The engine's version, e.g. '1.0.0'."},

@@ -30,7 +30,8 @@ struct signature_summary {
     hvd_dtype dtype; /* of tensor 0 if the operation reduces, otherwise that of bytes */
     uint32_t types;  /* bits 1 << hvd_dtype: of all tensors if it reduces, otherwise that of bytes */
     int device_type; /* hvd_device_type */
-    bool may_fuse, grouped, prescaled;
+    double prescale, postscale;
+    bool may_fuse, grouped;
     const uint8_t *fusion_key; /* the first FUSION_KEY_LENGTH bytes, which must be equal in a batch */
     int tensors;
     uint64_t bytes; /* payload of one rank; 0 if it may differ by rank */

@@ -14,6 +14,9 @@ typedef struct CUstream_st *CUstream; /* NULL: the default stream of the current
 typedef struct CUevent_st *CUevent;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
+typedef struct {
+    char bytes[16];
+} CUuuid;
 #endif
 
 /* Results that the engine distinguishes. */
@@ -54,6 +57,7 @@ enum {
     CALL(device_count, cuDeviceGetCount, (int *count))                                                       \
     CALL(device_get, cuDeviceGet, (CUdevice * device, int ordinal))                                          \
     CALL(device_name, cuDeviceGetName, (char *name, int length, CUdevice device))                            \
+    CALL(device_uuid, cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device))                                  \
     CALL(primary_retain, cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                   \
     CALL(ctx_push, cuCtxPushCurrent_v2, (CUcontext context))                                                 \
     CALL(ctx_pop, cuCtxPopCurrent_v2, (CUcontext * context))                                                 \
@@ -69,6 +73,7 @@ enum {
     CALL(set16, cuMemsetD16Async, (CUdeviceptr to, unsigned short value, size_t count, CUstream stream))     \
     CALL(set32, cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t count, CUstream stream))           \
     CALL(stream_create, cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority))       \
+    CALL(stream_destroy, cuStreamDestroy_v2, (CUstream stream))                                              \
     CALL(stream_synchronize, cuStreamSynchronize, (CUstream stream))                                         \
     CALL(stream_wait, cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                   \
     CALL(stream_capturing, cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus * status))           \

@@ -70,6 +70,8 @@ struct memory_ops {
     /* HVD_OK: all work before the event is done; HVD_IN_PROGRESS: not yet; otherwise the device has failed.
      */
     hvd_code (*event_query)(struct memory_event *event, hvd_status *status);
+    /* Lets work that the stream gets from now on wait for the event. NULL: no back end uses such streams. */
+    hvd_code (*stream_wait)(void *stream, struct memory_event *event, hvd_status *status);
     /* Waits for the event first if it is still pending. */
     void (*event_release)(struct memory_event *event);
 

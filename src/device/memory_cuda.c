@@ -208,6 +208,15 @@ static hvd_code event_query(struct memory_event *event, hvd_status *status)
     return cuda_check(use.cuda, result, "work on the GPU", status);
 }
 
+static hvd_code stream_wait(void *stream, struct memory_event *event, hvd_status *status)
+{
+    struct cuda_use use;
+    TRY(cuda_enter(&use, event->device_id, status));
+    CUresult result = use.cuda->stream_wait(stream, event->event, 0);
+    cuda_leave(&use);
+    return cuda_check(use.cuda, result, "letting a stream of the GPU wait", status);
+}
+
 static void event_release(struct memory_event *event)
 {
     struct cuda_use use;
@@ -312,6 +321,7 @@ const struct memory_ops memory_cuda = {
     .copy = copy,
     .event_record = event_record,
     .event_query = event_query,
+    .stream_wait = stream_wait,
     .event_release = event_release,
     .trim = trim,
 };

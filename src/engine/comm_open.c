@@ -232,6 +232,7 @@ static hvd_code open_backends(struct comm *comm, const struct mesh_config *confi
                                       .owner = comm,
                                       .turns = comm_turns(comm),
                                       .rendezvous = config->rendezvous,
+                                      .generation = comm->context->generation,
                                       .deadline = config->deadline,
                                       .interrupt = config->interrupt};
     TRY(backends_open(&comm->backends, comm->context->backends, &opening, status));

@@ -23,6 +23,8 @@ uint32_t eager_threshold(const struct comm *comm)
                                         .types = 1U << HVD_FLOAT32,
                                         .device_type = HVD_CPU,
                                         .bytes = sizeof(float),
+                                        .prescale = 1,
+                                        .postscale = 1,
                                         .latency_threshold = comm->latency_threshold,
                                         .piece_bytes = comm->ring_piece_bytes};
     bool chosen = settings->deterministic || strcmp(settings->allreduce_algorithm, "auto") != 0 ||

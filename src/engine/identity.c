@@ -200,6 +200,19 @@ static hvd_code check_cpu_operations(const struct settings *settings, hvd_status
         settings->cpu_operations);
 }
 
+static hvd_code check_gpu_operations(const struct settings *settings, hvd_status *status)
+{
+    static const char *const words[] = {"", "nccl", "host"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcasecmp(settings->gpu_operations, words[i]) == 0)
+            return HVD_OK;
+    return status_set(
+        status, HVD_INVALID_ARGUMENT,
+        "HOROVOD_GPU_OPERATIONS=%s: it is 'nccl', 'host' for the memory of the host, or empty for "
+        "the best of the two that works; MPI is not used for tensors on GPUs",
+        settings->gpu_operations);
+}
+
 /* ---- which rank this is ------------------------------------------------------------------------------ */
 
 /* The starter of this process says which rank it is, unless the program does. */
@@ -312,6 +325,7 @@ hvd_code identity_find(hvd_context *context, const void *mpi_comm, int64_t deadl
             "error as well)",
             settings->on_divergence);
     TRY(check_cpu_operations(settings, status));
+    TRY(check_gpu_operations(settings, status));
     TRY(algorithm_check_settings(settings, status));
     apply_stall_check(settings);
     context->placement.rank = (int32_t)settings->rank;

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,8 @@ assert hvd.cuda_built() and _core.cuda_version() == 13000
 assert util.gpu_available("torch")
 assert _core.find_cuda() == (True, "2 GPUs by a driver for CUDA 13.0: stand-in GPU, stand-in GPU")
 assert not has_context(0) and not has_context(1)
+assert "libnccl" not in Path("/proc/self/maps").read_text()
+assert hvd.nccl_built() == int(os.environ["EXPECTED_NCCL"])
 
 gpu = rank % 2
 context = ctypes.c_void_p()

@@ -37,7 +37,8 @@ Available Tensor Operations:
 Frameworks: as seen by .*
 MPI: no library .*
 GPUs: .*
-NCCL, DDL, CCL: not in this version\.
+NCCL: no NCCL was found: .*
+DDL, CCL: not in this version\.
 (\w+ is missing: \S+ -m pip install "horovod(\[\w+\])?"\n)*"""
 SHOW = ["bash", "-c", 'echo "$HOROVOD_FUSION_THRESHOLD $HOROVOD_CYCLE_TIME $HOROVOD_LOG_LEVEL"']
 
@@ -69,7 +70,12 @@ def test_version(launcher: Launcher, flag: str) -> None:
 
 @pytest.mark.parametrize("flag", ["-cb", "--check-build"])
 def test_check_build(launcher: Launcher, flag: str) -> None:
-    result = launcher.run(flag, env=launcher.environment(HOROVOD_MPI_LIBRARY="/no/libmpi.so"))
+    result = launcher.run(
+        flag,
+        env=launcher.environment(
+            HOROVOD_MPI_LIBRARY="/no/libmpi.so", HOROVOD_NCCL_LIBRARY="/no/libnccl.so.2"
+        ),
+    )
     assert result.returncode == 0
     text = re.sub(
         r"\[X\] (TensorFlow|PyTorch|MXNet|Keras|JAX|NumPy)\n", r"[ ] \1\n", result.stdout

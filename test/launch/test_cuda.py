@@ -12,12 +12,15 @@ from conftest import Launcher
 
 BUILD = Path(os.environ.get("HVD_BUILD", str(Path(__file__).parents[2] / "build")))
 STANDIN = BUILD / "test" / "standin"
+BY_HOST = str(STANDIN)
+BY_NCCL = f"{STANDIN}:{STANDIN / 'nccl'}"
 WORKER = Path(__file__).with_name("cuda_worker.py")
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_arrays_on_gpus(launcher: Launcher, size: int) -> None:
-    environment = launcher.environment(LD_LIBRARY_PATH=str(STANDIN))
+@pytest.mark.parametrize(("size", "path"), [(1, BY_HOST), (2, BY_HOST), (2, BY_NCCL)])
+def test_arrays_on_gpus(launcher: Launcher, size: int, path: str) -> None:
+    version = "22707" if path == BY_NCCL else "0"
+    environment = launcher.environment(LD_LIBRARY_PATH=path, EXPECTED_NCCL=version)
     done = launcher.run("-np", str(size), sys.executable, str(WORKER), env=environment)
     assert done.returncode == 0, done.stderr
     for words in ("Array is", "Exporter is", "LegacyExporter is"):
@@ -28,11 +31,12 @@ def test_arrays_on_gpus(launcher: Launcher, size: int) -> None:
 
 
 def test_check_build_finds_gpus(launcher: Launcher) -> None:
-    environment = launcher.environment(LD_LIBRARY_PATH=str(STANDIN), STANDIN_DEVICES="1")
+    environment = launcher.environment(LD_LIBRARY_PATH=BY_NCCL, STANDIN_DEVICES="1")
     text = launcher.run("--check-build", env=environment).stdout
-    assert (
-        "GPUs: 1 GPU by a driver for CUDA 13.0: stand-in GPU. Tensors on them travel through the mem" in text
-    )
+    assert "GPUs: 1 GPU by a driver for CUDA 13.0: stand-in GPU. The authors have tested tensors on" in text
+    assert "    [X] NCCL\n" in text
+    path = STANDIN / "nccl" / "libnccl.so.2"
+    assert f"\nNCCL 2.27.7 ({path}); never run by the authors on a GPU.\n" in text
 
 
 def test_a_driver_without_gpus(launcher: Launcher) -> None:

@@ -8,9 +8,6 @@
 #ifndef CUDA_VERSION /* of cuda.h */
 typedef void (*CUhostFn)(void *argument);
 typedef struct {
-    char bytes[16];
-} CUuuid;
-typedef struct {
     char reserved[64];
 } CUipcMemHandle;
 #endif
@@ -48,7 +45,6 @@ enum {
 };
 
 #define STANDIN_CALLS(CALL)                                                                                  \
-    CALL(device_uuid, cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device))                                  \
     CALL(primary_state, cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active))         \
     CALL(ctx_current, cuCtxGetCurrent, (CUcontext * context))                                                \
     CALL(ctx_set, cuCtxSetCurrent, (CUcontext context))                                                      \
@@ -58,7 +54,6 @@ enum {
     CALL(mem_range, cuMemGetAddressRange_v2, (CUdeviceptr * base, size_t * bytes, CUdeviceptr address))      \
     CALL(host_alloc, cuMemHostAlloc, (void **memory, size_t bytes, unsigned flags))                          \
     CALL(host_free, cuMemFreeHost, (void *memory))                                                           \
-    CALL(stream_destroy, cuStreamDestroy_v2, (CUstream stream))                                              \
     CALL(stream_query, cuStreamQuery, (CUstream stream))                                                     \
     CALL(host_function, cuLaunchHostFunc, (CUstream stream, CUhostFn function, void *argument))              \
     CALL(module_unload, cuModuleUnload, (CUmodule module))                                                   \
