@@ -235,7 +235,8 @@ def clang_tidy(result: Result, whole: bool = False) -> bool:
         "-Isrc",
         "-Ilaunch",
         "-I.",
-        "-I/usr/share/include/llhttp",
+        "-I/usr/share/include/llhttp",  # of Debian's package, or its copy
+        "-Ithird_party/sources/llhttp/include/llhttp",
     ]
     count = len(ours) // 8
     parts: list[list[str]] = [["-p", str(folder), *ours[i::count]] for i in range(count)]
@@ -251,7 +252,8 @@ def compiled_once() -> tuple[Path, list[str]]:
     """
     entries = {}
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
-        ours = Path(entry["file"]).is_relative_to(ROOT)
+        path = Path(entry["file"])
+        ours = path.is_relative_to(ROOT) and not path.is_relative_to(ROOT / "third_party")
         if ours and not entry["file"].endswith("/reduce_x86.c"):  # clang 14 has no f16c
             definitions = frozenset(re.findall(r"-D(HVD_\w+)", entry["command"]))
             entries[entry["file"], definitions] = entry
