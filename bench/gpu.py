@@ -74,13 +74,13 @@ def copies() -> None:
 
 def allreduce(elements: int, device: str) -> None:
     tensor = torch.ones(elements, device=device)
-    seconds = median_of(lambda: hvd.allreduce_(tensor, op=hvd.Max, name="tensor"))
+    seconds = median_of(lambda: hvd.allreduce_(tensor, name="tensor"))
     show(f"allreduce, {4 * elements} bytes, {device}, {hvd.size()} ranks", 1e6 * seconds, "µs")
 
 
 def group() -> None:
     tensors = [torch.ones(1000, device=args.device) for _ in range(160)]
-    seconds = median_of(lambda: hvd.grouped_allreduce_(tensors, op=hvd.Max))
+    seconds = median_of(lambda: hvd.grouped_allreduce_(tensors))
     show("160 of 4,000 bytes in a group", 1e6 * seconds, "µs")
 
 
@@ -90,7 +90,7 @@ def submission() -> None:
     handles: list[int] = []
 
     def submit() -> None:
-        handles.append(hvd.allreduce_async_(tensor, op=hvd.Max, name="tensor"))
+        handles.append(hvd.allreduce_async_(tensor, name="tensor"))
 
     show("submission of a tensor", 1e6 * median_of(submit, lambda: hvd.synchronize(handles.pop())), "µs")
 

@@ -121,7 +121,7 @@ static bool encode_half(double value, int fraction_bits, int bias, uint16_t *hal
     *half = (uint16_t)sign;
     if (value == 0)
         return true;
-    if (fraction != floor(fraction) || exponent > bias || exponent < 1 - bias)
+    if (!isfinite(value) || fraction != floor(fraction) || exponent > bias || exponent < 1 - bias)
         return false;
     *half = (uint16_t)(sign | (unsigned)(exponent + bias) << fraction_bits |
                        ((unsigned)fraction & ((1U << fraction_bits) - 1)));
@@ -167,7 +167,10 @@ static bool plan_reduction(hvd_dtype dtype, hvd_reduction reduction, double pres
                                      : reduction == HVD_MAX   ? NCCL_MAX
                                                               : NCCL_SUM,
                                .scales = prescale != 1 || postscale != 1 || reduction == HVD_AVERAGE};
-    if (plan->type < 0 || reduction == HVD_ADASUM)
+    /* NCCL's minimum or maximum of a NaN and a number is the number. */
+    bool loses_nan = (reduction == HVD_MIN || reduction == HVD_MAX) &&
+                     dtype_table[dtype].family & (FAMILY_real | FAMILY_half);
+    if (plan->type < 0 || reduction == HVD_ADASUM || loses_nan)
         return false;
     if (!plan->scales)
         return true;
@@ -542,7 +545,7 @@ static hvd_code call(const struct nccl *nccl, struct flight *flight, hvd_status 
     struct reduction plan = {0};
     bool reduces = operation_reduces(collective->operation);
     if (!is_run_by_nccl(collective->operation) ||
-        (reduces && !plan_reduction(collective->dtype, collective->reduction, collective->prescale,
+        (reduces && !plan_reduction(collective->dtype, collective->reduction, collective->agreed_prescale,
                                     collective->postscale, collective->size, &plan)))
         return status_set(status, HVD_REFUSED,
                           "rank %d can't run the %s that was decided by NCCL; do the ranks run different "

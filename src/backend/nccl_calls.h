@@ -1,13 +1,14 @@
 /* nccl_calls.h - the functions of NVIDIA's NCCL that the engine calls, without NCCL's header: types,
  * constants and one row for each function. The rows are looked up in libnccl.so.2 at run time. A test
  * compiles this file with the real nccl.h, whose types then replace the ones below. Layouts are those of
- * NCCL 2.18 and later. */
+ * NCCL 2.27.3 and later. */
 #ifndef HVD_BACKEND_NCCL_CALLS_H
 #define HVD_BACKEND_NCCL_CALLS_H
 
 #include <stddef.h>
 
-#define NCCL_OLDEST 21800 /* 2.18.0, as ncclGetVersion returns it */
+#define NCCL_OLDEST         22703 /* as ncclGetVersion returns it; before it a launch belongs to a thread */
+#define NCCL_CONFIG_VERSION 21800 /* of the layout of ncclConfig_t; NCCL takes older ones */
 
 /* The beginning of ncclConfig_t; later versions append to it, and `size` says how much there is. */
 struct nccl_config {

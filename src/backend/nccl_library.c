@@ -64,13 +64,13 @@ static hvd_code find_functions(void *file, struct nccl_library *found, hvd_statu
         memcpy((char *)found + calls[i].place, &function, sizeof function);
         if (!function)
             return status_set(reason, HVD_UNSUPPORTED,
-                              "NCCL is too old: it has no %s; 2.18 or later is needed", calls[i].symbol);
+                              "NCCL is too old: it has no %s; 2.27.3 or later is needed", calls[i].symbol);
     }
     Dl_info place;
     if (dladdr(dlsym(file, "ncclGetVersion"), &place))
         snprintf(found->path, sizeof found->path, "%s", place.dli_fname);
     if (found->version(&found->version_code) || found->version_code < NCCL_OLDEST)
-        return status_set(reason, HVD_UNSUPPORTED, "NCCL has the version %d; 2.18 or later is needed (%s)",
+        return status_set(reason, HVD_UNSUPPORTED, "NCCL has the version %d; 2.27.3 or later is needed (%s)",
                           found->version_code, found->path);
     return HVD_OK;
 }

@@ -18,7 +18,8 @@
 
 /* What a member publishes. */
 struct place {
-    char gpu[16]; /* UUID */
+    char gpu[16];  /* UUID */
+    char host[64]; /* NCCL_HOSTID; "": not set */
     char reason[400];
 };
 
@@ -43,7 +44,11 @@ static void describe_self(struct nccl_meeting *meeting, struct place *own)
     hvd_status reason = {.code = HVD_OK};
     struct cuda_use use;
     CUdevice device;
-    if (strcasecmp(meeting->settings->gpu_operations, "host") == 0)
+    const char *host = getenv("NCCL_HOSTID"), *blocking = getenv("NCCL_COMM_BLOCKING");
+    snprintf(own->host, sizeof own->host, "%s", host ? host : "");
+    if (blocking && strcmp(blocking, "1") == 0)
+        status_set(&reason, HVD_UNSUPPORTED, "NCCL_COMM_BLOCKING=1 lets its NCCL block the engine");
+    else if (strcasecmp(meeting->settings->gpu_operations, "host") == 0)
         status_set(&reason, HVD_UNSUPPORTED, "its HOROVOD_GPU_OPERATIONS is host");
     else
         meeting->library = nccl_open_library(meeting->settings->nccl_library, &reason);
@@ -58,11 +63,16 @@ static void describe_self(struct nccl_meeting *meeting, struct place *own)
         snprintf(own->reason, sizeof own->reason, "%.*s", (int)sizeof own->reason - 1, reason.text);
 }
 
-/* Returns the rank before `rank` that has the same GPU; -1: none. */
+static bool is_same_gpu(const struct place *a, const struct place *b)
+{
+    return memcmp(a->gpu, b->gpu, sizeof a->gpu) == 0 && strncmp(a->host, b->host, sizeof a->host) == 0;
+}
+
+/* Returns the rank before `rank` that has the same GPU, as NCCL sees it; -1: none. */
 static int find_same(const struct place *places, int rank)
 {
     int other = rank - 1;
-    while (other >= 0 && memcmp(places[other].gpu, places[rank].gpu, sizeof places->gpu) != 0)
+    while (other >= 0 && !is_same_gpu(&places[other], &places[rank]))
         other--;
     return other;
 }
@@ -132,7 +142,7 @@ static hvd_code agree_by(struct nccl_meeting *meeting, struct rendezvous_client 
                          struct verdict *verdict, hvd_status *status)
 {
     char key[32];
-    struct place own = {{0}, ""};
+    struct place own = {0};
     const struct rendezvous_place place = {meeting->settings->job, (uint32_t)meeting->settings->epoch,
                                            meeting->ranks[meeting->rank], 0};
     describe_self(meeting, &own);
@@ -193,7 +203,7 @@ static hvd_code open_comm(struct nccl_meeting *meeting, const ncclUniqueId *id, 
 {
     ncclConfig_t config = {.size = sizeof(struct nccl_config),
                            .magic = NCCL_CONFIG_MAGIC,
-                           .version = NCCL_OLDEST,
+                           .version = NCCL_CONFIG_VERSION,
                            .blocking = 0,
                            .cga_cluster_size = NCCL_UNDEFINED,
                            .least_blocks = NCCL_UNDEFINED,

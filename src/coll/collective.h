@@ -108,6 +108,7 @@ struct collective {
     hvd_reduction reduction;
     hvd_dtype dtype;            /* of all elements; bytes for operations that don't reduce */
     double prescale, postscale; /* 1 when there is nothing to scale */
+    double agreed_prescale;     /* that of all ranks; `prescale` is 1 on one that has joined */
     int root;
     int rank, size;                  /* in the process set */
     const struct topology *topology; /* of the process set */

@@ -296,6 +296,8 @@ static hvd_code copy(const struct memory_copy *copies, int count, struct memory_
     }
     if (!code)
         code = record(&use, use.stream, copied, status);
+    if (code)
+        use.cuda->stream_synchronize(use.stream); /* nothing may touch the tensors after a failure */
     cuda_leave(&use);
     return code;
 }

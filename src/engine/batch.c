@@ -498,7 +498,8 @@ static void describe_job(struct running_batch *running, const hvd_request *reque
     /* An identity is not scaled. A factor applies to all members of a batch, or to none: see runs_alone in
      * decide.c. */
     bool stands_in = !batch->requests[0];
-    collective->prescale = stands_in ? 1 : factor_of(request->prescale);
+    collective->agreed_prescale = factor_of(request->prescale);
+    collective->prescale = stands_in ? 1 : collective->agreed_prescale;
     collective->postscale = factor_of(request->postscale);
     collective->root = request->root;
     collective->rank = running->comm->rank;

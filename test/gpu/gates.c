@@ -41,9 +41,9 @@ void standin_hold(CUstream stream)
     struct gate *gate = malloc(sizeof *gate);
     if (!gate)
         abort();
-    DO(cuStreamSynchronize(stream));
     DO(cuStreamGetCtx(stream, &context));
     DO(cuCtxPushCurrent_v2(context));
+    DO(cuStreamSynchronize(stream));
     DO(cuMemHostAlloc((void **)(uintptr_t)&gate->open, sizeof *gate->open, CUDA_HOST_PORTABLE));
     *gate->open = 0;
     DO(cuStreamWaitValue32_v2(stream, (CUdeviceptr)(uintptr_t)gate->open, 1, AT_LEAST));
@@ -73,13 +73,17 @@ void standin_release(CUstream stream)
 
 void standin_capture(CUstream stream, bool capturing)
 {
+    CUcontext context;
     CUgraph graph = NULL;
+    DO(cuStreamGetCtx(stream, &context));
+    DO(cuCtxPushCurrent_v2(context));
     if (capturing) {
         DO(cuStreamBeginCapture_v2(stream, CUDA_CAPTURE_GLOBAL));
-        return;
+    } else {
+        DO(cuStreamEndCapture(stream, &graph));
+        DO(cuGraphDestroy(graph));
     }
-    DO(cuStreamEndCapture(stream, &graph));
-    DO(cuGraphDestroy(graph));
+    DO(cuCtxPopCurrent_v2(&context));
 }
 
 static void need_the_standin(const char *what)

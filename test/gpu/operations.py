@@ -1,14 +1,16 @@
 """What horovod.torch does with tensors on GPUs, by PyTorch itself: a line for each check.
 
-    horovodrun -np 2 python test/gpu/operations.py [--device cuda|cpu]
+    horovodrun -np 2 python test/gpu/operations.py [--device cuda|cpu] [--nccl]
 
 Ranks may share a GPU. Rank 0 prints "ok NAME" or "FAILED NAME: why"; the exit code is 1 if a check has
-failed. With `--device cpu` the same runs without a GPU, less what only CUDA has.
+failed. With `--device cpu` the same runs without a GPU, less what only CUDA has. With `--nccl` NCCL must
+move tensors; ranks on one GPU are hosts of their own then, as NCCL sees it.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -26,7 +28,12 @@ ELEMENTS = 4099  # a prime: no block of a kernel divides it
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-on_gpu = parser.parse_args().device == "cuda"
+parser.add_argument("--nccl", action="store_true")
+args = parser.parse_args()
+on_gpu = args.device == "cuda"
+if args.nccl:
+    host = f"host of rank {os.environ['HOROVOD_RANK']}"
+    os.environ |= {"HOROVOD_GPU_OPERATIONS": "nccl", "NCCL_HOSTID": host, "NCCL_SOCKET_IFNAME": "lo"}
 STEPS = 200 if on_gpu else 10
 hvd.init(process_sets="dynamic")
 rank, size = hvd.rank(), hvd.size()

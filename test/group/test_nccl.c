@@ -6,6 +6,7 @@
 #include "standin/standin.h"
 #include "values.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -237,8 +238,8 @@ static void check_calls(struct member *member, const char *symbol, int calls)
     CHECK_OK(hvd_run(member->context, &barrier, NULL, &check_status));
 }
 
-/* What NCCL runs, and what it leaves to the host: averages of integers, types that it does not have, and
- * factors that the type does not have. */
+/* What NCCL runs, and what it leaves to the host: averages of integers, minimum and maximum of floats, types
+ * that it does not have, and factors that the type does not have. */
 static void choices(struct member *member)
 {
     int reduces = standin_nccl_calls("ncclAllReduce"), broadcasts = standin_nccl_calls("ncclBroadcast");
@@ -247,12 +248,13 @@ static void choices(struct member *member)
     check_calls(member, "ncclAllReduce", reduces);
     run_one(member, HVD_ALLREDUCE, HVD_FLOAT32, HVD_AVERAGE, 2);
     check_calls(member, "ncclAllReduce", reduces += all);
-    run_one(member, HVD_ALLREDUCE, HVD_BFLOAT16, HVD_MAX, 0);
+    run_one(member, HVD_ALLREDUCE, HVD_UINT32, HVD_MAX, 0);
     check_calls(member, "ncclAllReduce", reduces += all);
     run_one(member, HVD_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 1);
     check_calls(member, "ncclAllReduce", reduces += all);
     run_one(member, HVD_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 5);
     run_one(member, HVD_ALLREDUCE, HVD_FLOAT32, HVD_MAX, 1);
+    run_one(member, HVD_ALLREDUCE, HVD_BFLOAT16, HVD_MAX, 0); /* NCCL would lose a NaN */
     run_one(member, HVD_ALLREDUCE, HVD_INT32, HVD_AVERAGE, 0);
     run_one(member, HVD_ALLREDUCE, HVD_INT16, HVD_SUM, 0);
     run_one(member, HVD_ALLREDUCE, HVD_BOOL, HVD_SUM, 0);
@@ -264,6 +266,34 @@ static void choices(struct member *member)
 }
 
 GROUP_TEST(test_choices, choices, 3, 3, .transport = "shm")
+
+/* A reduction of 16-bit numbers, of which all ranks have this one but the last; returns the result. */
+static uint16_t reduce_halves(struct member *member, hvd_reduction reduction, double prescale, uint16_t most,
+                              uint16_t last)
+{
+    int64_t shape[] = {1};
+    uint16_t value = member->rank == member->size - 1 ? last : most;
+    hvd_tensor tensor = make_tensor(member->rank, HVD_FLOAT16, shape);
+    hvd_request request = request_of(HVD_ALLREDUCE, "halves", &tensor);
+    request.reduction = reduction;
+    request.prescale = &prescale;
+    request.stream = device_stream(member->rank);
+    device_write_on(request.stream, tensor.data, &value, sizeof value);
+    CHECK_OK(hvd_run(member->context, &request, NULL, &check_status));
+    device_read(&value, tensor.data, sizeof value);
+    device_release(tensor.data);
+    return value;
+}
+
+static void nan_and_infinity(struct member *member)
+{
+    enum { ONE = 0x3c00, INFINITE = 0x7c00, SOME_NAN = 0x7e00 };
+    CHECK(reduce_halves(member, HVD_MAX, 1, ONE, SOME_NAN) == SOME_NAN, "the maximum has lost the NaN");
+    CHECK(reduce_halves(member, HVD_MIN, 1, SOME_NAN, ONE) == SOME_NAN, "the minimum has lost the NaN");
+    CHECK(reduce_halves(member, HVD_SUM, INFINITY, ONE, ONE) == INFINITE, "a finite sum");
+}
+
+GROUP_TEST(test_nan_and_infinity, nan_and_infinity, 2, 3, .transport = "shm")
 
 /* ---- order -------------------------------------------------------------------------------------------- */
 

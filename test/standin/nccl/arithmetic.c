@@ -57,7 +57,7 @@ void combine(void *into, const void *from, size_t count, int type, int op)
             computed a = (computed)load(((stored *)into)[i]), b = (computed)load(((const stored *)from)[i]); \
             computed c = op == NCCL_PRODUCT ? a * b : a + b;                                                 \
             if (op == NCCL_MAX || op == NCCL_MIN)                                                            \
-                c = (op == NCCL_MAX ? a > b : a < b) || isnan((double)a) ? a : b;                            \
+                c = (op == NCCL_MAX ? a > b : a < b) || isnan((double)b) ? a : b;                            \
             ((stored *)into)[i] = store(c);                                                                  \
         }
     TYPES(ROW)

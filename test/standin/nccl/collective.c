@@ -41,6 +41,8 @@ static bool check_heads(struct ncclComm *comm, const struct call *call)
     own->kind = (int)call->kind;
     own->type = call->type;
     own->base = call->op.base;
+    own->scales = call->op.scales;
+    own->factor = call->op.factor;
     own->root = call->peer;
     own->count = call->count;
     if (!comm_meet(comm))

@@ -44,8 +44,9 @@ struct reduction {
 
 /* What all ranks must have in common. */
 struct head {
-    int kind, type, base, root;
+    int kind, type, base, scales, root;
     size_t count;
+    double factor;
 };
 
 /* One piece of a message from one rank to another. */

@@ -94,7 +94,7 @@ static ncclComm_t begin_comm(int size, const ncclUniqueId *id, int rank, int blo
     ncclComm_t comm;
     ncclConfig_t config = {.size = sizeof config,
                            .magic = NCCL_CONFIG_MAGIC,
-                           .version = NCCL_OLDEST,
+                           .version = NCCL_CONFIG_VERSION,
                            .blocking = blocking,
                            .cga_cluster_size = NCCL_UNDEFINED,
                            .least_blocks = NCCL_UNDEFINED,
@@ -343,6 +343,7 @@ static void events(struct world *world, int rank)
         CHECK((result == 6) == waits);
         MUST(cuStreamSynchronize(caller));
     }
+    MUST(cuEventDestroy_v2(written));
     OK(ncclCommDestroy(comm));
 }
 
