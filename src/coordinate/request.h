@@ -30,13 +30,13 @@ struct signature_summary {
     hvd_dtype dtype; /* of tensor 0 if the operation reduces, otherwise that of bytes */
     uint32_t types;  /* bits 1 << hvd_dtype: of all tensors if it reduces, otherwise that of bytes */
     int device_type; /* hvd_device_type */
-    double prescale, postscale;
-    bool may_fuse, grouped;
-    const uint8_t *fusion_key; /* the first FUSION_KEY_LENGTH bytes, which must be equal in a batch */
     int tensors;
-    uint64_t bytes; /* payload of one rank; 0 if it may differ by rank */
+    double prescale, postscale;
+    const uint8_t *fusion_key; /* the first FUSION_KEY_LENGTH bytes, which must be equal in a batch */
+    uint64_t bytes;            /* payload of one rank; 0 if it may differ by rank */
     int32_t priority;
     int32_t root; /* of a broadcast; the process set of a removal; otherwise 0 */
+    bool may_fuse, grouped;
 };
 
 #define FUSION_KEY_LENGTH 24
