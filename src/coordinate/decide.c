@@ -82,7 +82,7 @@ static bool runs_alone(const struct coordinator *c, const struct entry *entry)
     const struct signature_summary *summary = summary_of(entry);
     return !summary->may_fuse || (c->config.groups_alone && summary->grouped) ||
            (c->config.adasum_alone && summary->reduction == HVD_ADASUM) ||
-           (summary->prescale != 1 && entry->round->partial) || entry->round->apart;
+           (summary->prescaled && entry->round->partial) || entry->round->apart;
 }
 
 static void enqueue(struct coordinator *c, struct entry *entry)

@@ -16,6 +16,8 @@
 #define HEAD_LENGTH   ((size_t)FUSION_KEY_LENGTH + 4 + 1 + 4)
 #define TENSOR_LENGTH ((size_t)1 + 1 + 4) /* without extents */
 
+#define FACTORS_LENGTH 16 /* at the end of the fusion key */
+
 /* ---- checks ----------------------------------------------------------------------------------------- */
 
 static hvd_code check_operation(const hvd_request *request, hvd_status *status)
@@ -293,6 +295,14 @@ bool signature_read_tensor(struct wire_reader *reader, const struct signature_he
     return !reader->failed;
 }
 
+void signature_factors(const struct signature_summary *summary, double *prescale, double *postscale)
+{
+    struct wire_reader reader =
+        wire_reader_of(summary->fusion_key + FUSION_KEY_LENGTH - FACTORS_LENGTH, FACTORS_LENGTH);
+    *prescale = wire_get_f64(&reader);
+    *postscale = wire_get_f64(&reader);
+}
+
 bool signature_summarize(const struct signature *signature, struct signature_summary *summary)
 {
     struct wire_reader reader = wire_reader_of(signature->bytes, signature->length);
@@ -305,8 +315,7 @@ bool signature_summarize(const struct signature *signature, struct signature_sum
                                           .types = 1U << head.dtype,
                                           .device_type = head.device_type,
                                           .grouped = head.grouped,
-                                          .prescale = head.prescale,
-                                          .postscale = head.postscale,
+                                          .prescaled = head.prescale != 1,
                                           .fusion_key = signature->bytes,
                                           .tensors = head.count,
                                           .priority = head.priority,

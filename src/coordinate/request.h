@@ -31,12 +31,11 @@ struct signature_summary {
     uint32_t types;  /* bits 1 << hvd_dtype: of all tensors if it reduces, otherwise that of bytes */
     int device_type; /* hvd_device_type */
     int tensors;
-    double prescale, postscale;
     const uint8_t *fusion_key; /* the first FUSION_KEY_LENGTH bytes, which must be equal in a batch */
     uint64_t bytes;            /* payload of one rank; 0 if it may differ by rank */
     int32_t priority;
     int32_t root; /* of a broadcast; the process set of a removal; otherwise 0 */
-    bool may_fuse, grouped;
+    bool may_fuse, grouped, prescaled;
 };
 
 #define FUSION_KEY_LENGTH 24
@@ -55,6 +54,9 @@ hvd_code signature_measure(const hvd_request *request, uint32_t *length, hvd_sta
  * group runs, see engine/handle.h; NULL: all run at once. */
 struct signature signature_encode(const hvd_request *request, const uint16_t *parts, uint8_t *bytes,
                                   uint32_t length);
+
+/* Reads the factors of a summary from its fusion key. */
+void signature_factors(const struct signature_summary *summary, double *prescale, double *postscale);
 
 /* Returns false if the bytes are not a well-formed signature. */
 bool signature_summarize(const struct signature *signature, struct signature_summary *summary);

@@ -173,11 +173,10 @@ static struct choice choose(void *owner, const struct signature_summary *what, u
                                   .types = what->types,
                                   .device_type = what->device_type,
                                   .bytes = bytes,
-                                  .prescale = what->prescale,
-                                  .postscale = what->postscale,
                                   .rows_unknown = rows_unknown,
                                   .latency_threshold = comm->latency_threshold,
                                   .piece_bytes = comm->ring_piece_bytes};
+    signature_factors(what, &query.prescale, &query.postscale);
     return backends_choose(&comm->backends, &query);
 }
 

@@ -66,7 +66,7 @@ static void names_that_stay(struct member *member)
     reduce_all(member, many, 3);
     size_t after = held(member);
     size_t each = (after - before) / RANKS / (size_t)(many - few);
-    CHECK(after <= before || each <= 440, "a name takes %zu bytes", each);
+    CHECK(after <= before || each <= 400, "a name takes %zu bytes", each);
 }
 
 /* 10,000 requests at once need more than 10 MiB on each of the three ranks; afterwards mostly 2 MiB in all

@@ -120,9 +120,9 @@ static void check_fusion(struct virtual_rank *member, const struct batch *batch)
             violation(world, "rank %d runs a group of several types as one of one type", member->rank);
         world->tally->mixed += mixed;
         /* The engine makes the identity, to which no factor applies. */
-        if (batch->count > 1 && (summary.prescale != 1) && !batch->requests[i])
+        if (batch->count > 1 && summary.prescaled && !batch->requests[i])
             violation(world, "rank %d would scale its part in what it did not request", member->rank);
-        world->tally->unscaled += (summary.prescale != 1) && !batch->requests[i];
+        world->tally->unscaled += summary.prescaled && !batch->requests[i];
     }
     if (batch->count > 1 && bytes > member->set->fusion_threshold)
         violation(world, "rank %d runs a batch of %llu bytes", member->rank, (unsigned long long)bytes);
